@@ -1,0 +1,525 @@
+"""What is known: incidents, error families and evidence, as typed objects.
+
+`load(root)` reads everything below `snippets/`. Bad input never stops at the first fault: every
+fault becomes a `Problem` with file, line and remedy, and the rest is still read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+LANGUAGES = ("en", "zh")
+BASELINE = "reported"  # the variant that shows the incident as it was reported
+
+Language = Literal["en", "zh"]
+Outcome = Literal["error", "match", "diverge", "hang"]
+Verdict = Literal["holds", "fails", "depends", "open"]
+NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
+IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
+Prediction = Annotated[
+    str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")
+]
+SourceLink = Annotated[
+    str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")
+]
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One fault: where it is (`line` counts from 1), what is wrong, and what to do."""
+
+    file: str
+    line: int
+    what: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.what}\n    {self.remedy}"
+
+
+class CatalogError(Exception):
+    """Raised where a command cannot go on; carries every `Problem` found."""
+
+    def __init__(self, problems: list[Problem]):
+        self.problems = sorted(set(problems))
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+# ------------------------------------------------------------------------------ the models
+
+
+class Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Text(Model):
+    """The same words in both languages."""
+
+    en: NonEmpty
+    zh: NonEmpty
+
+    def __getitem__(self, language: Language) -> str:
+        return getattr(self, language)
+
+
+class Source(Model):
+    """A place upstream and what it says. `link` is `owner/repo#123`, `owner/repo@tag:path` or a URL."""
+
+    link: SourceLink
+    says: Text
+
+    @property
+    def url(self) -> str:
+        if self.link.startswith("https://"):
+            return self.link
+        if "#" in self.link:
+            return "https://github.com/{}/issues/{}".format(*self.link.split("#"))
+        repository, rest = self.link.split("@", 1)
+        tag, path = rest.split(":", 1)
+        return f"https://github.com/{repository}/blob/{tag}/{path}"
+
+
+class Declaration(Model):
+    """The outcome a run is expected to have; `error` names the family when it is `error`."""
+
+    outcome: Outcome
+    error: Slug | None = None
+
+    def __str__(self) -> str:
+        return f"error ({self.error})" if self.error else self.outcome
+
+
+class VariantEntry(Declaration):
+    file: str = "repro.py"
+    text: Text
+    processes: int = Field(2, ge=1)
+    launcher: Literal["torchrun", "python"] = "torchrun"
+    claims: list[Slug] = []
+
+
+class MatrixCase(Declaration):
+    variants: list[str] = Field(min_length=1)  # globs over the names, perhaps with @environment
+
+
+class Matrix(Model):
+    """Every combination of one word per axis is a variant, named by joining the words."""
+
+    file: str
+    axes: list[dict[Slug, Text]] = Field(min_length=2)
+    cases: list[MatrixCase]
+    claims: dict[Slug, list[str]] = {}
+
+    def names(self) -> Iterator[tuple[str, ...]]:
+        return itertools.product(*self.axes)
+
+
+class Measured(Model):
+    """A figure of one variant against another: the ratio of `quantity`."""
+
+    variant: str
+    against: str
+    quantity: Literal["seconds_per_step"]
+
+
+class Claim(Model):
+    """Advice or an explanation in circulation, written as a prediction."""
+
+    text: Text
+    basis: Literal["run", "source", "measured", "inferred"]
+    predicts: Prediction | dict[str, Prediction] = {}
+    otherwise: dict[str, Prediction] = {}  # explanations: what the runs would show if it were false
+    explanation: bool = False
+    supports: Literal["holds", "fails", "depends"] | None = None  # what the sources support
+    measured: list[Measured] = []
+    sources: list[Source] = []
+    advice: Literal["yes", "no", "only if"]
+    note: Text  # what to do, and the cost
+    when: Text | None = None  # for `depends`: what decides
+    why: Text | None = None  # for `open`: why nothing decides it yet
+
+
+class Affected(Model):
+    package: NonEmpty
+    introduced: NonEmpty
+    fixed: NonEmpty | None = None
+    text: Text
+    basis: Literal["run", "source", "inferred"]
+    sources: list[Source] = []
+
+
+class Fix(Model):
+    option: NonEmpty  # what to add to the command line, ready to be copied
+    command: NonEmpty  # the command it belongs to, as in `commands`
+    variant: NonEmpty  # the variant that proves it
+    text: Text
+
+
+class Reported(Model):
+    date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\d$")]
+    source: SourceLink
+    hardware: Text
+
+
+class Tags(Model):
+    framework: list[NonEmpty]
+    strategy: list[NonEmpty]
+    hardware: list[NonEmpty]
+    symptom: list[NonEmpty]
+
+    def all(self) -> list[str]:
+        return [*self.framework, *self.strategy, *self.hardware, *self.symptom]
+
+
+class IncidentFile(Model):
+    """`incident.yml`, as written."""
+
+    id: IncidentId
+    status: Literal["active", "withdrawn"]
+    title: Text
+    short: Text  # for the navigation
+    summary: Text
+    tags: Tags
+    reported: Reported
+    errors: list[Slug] = Field(min_length=1)
+    fix: Fix
+    affected: list[Affected]
+    files: dict[str, list[str]]  # which repro runs in which environments
+    commands: dict[str, list[str]] = {}  # whose options are recorded in which environments
+    time_limit: int = Field(120, ge=1)  # seconds for one variant
+    variants: dict[Slug, VariantEntry]
+    matrices: list[Matrix] = []
+    claims: dict[Slug, Claim]
+
+
+class Environment(Model):
+    name: str
+    date: str
+    python: str
+    platform: str
+    device: str
+    backend: str
+    world_size: int
+    versions: dict[str, str]
+
+
+class Run(Model):
+    """What one variant did. `seconds` is the median of one repeat, training and comparison."""
+
+    variant: str
+    outcome: Outcome
+    error: Slug | None = None
+    message: str | None = None
+    gradient_error: float | None = None
+    repeats: int
+    alone: bool  # whether a launch of its own, as a reader would start it, showed the same
+    seconds: float
+    seconds_per_step: float | None = None
+
+    @property
+    def declaration(self) -> Declaration:
+        return Declaration(outcome=self.outcome, error=self.error)
+
+
+class Evidence(Model):
+    environment: Environment
+    options: dict[str, list[str]] = {}  # command -> the options its own parser knows
+    runs: list[Run]
+
+    @cached_property
+    def by_variant(self) -> dict[str, Run]:
+        return {run.variant: run for run in self.runs}
+
+
+class Wording(Model):
+    """Literal strings that occur in this order in the text of an error, white space ignored."""
+
+    all: list[NonEmpty] = Field(min_length=1)
+    none: list[NonEmpty] = []
+    text: Text  # where and since when it reads so
+
+
+class FamilyFile(Model):
+    family: Slug
+    title: Text
+    page: Literal["own", "look-alikes"]
+    text: Text  # how to tell it apart
+    wordings: list[Wording] = Field(min_length=1)
+    sources: list[Source] = []
+
+    def matches(self, message: str) -> bool:
+        return any(_wording_matches(wording, message) for wording in self.wordings)
+
+
+def _wording_matches(wording: Wording, message: str) -> bool:
+    text = _squeeze(message)
+    if any(_squeeze(unwanted) in text for unwanted in wording.none):
+        return False
+    position = 0
+    for literal in map(_squeeze, wording.all):
+        position = text.find(literal, position)
+        if position < 0:
+            return False
+        position += len(literal)
+    return True
+
+
+def _squeeze(text: str) -> str:
+    return " ".join(text.split())
+
+
+M = TypeVar("M", bound=Model)
+
+
+# ------------------------------------------------------------------------------ the catalog
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One setting of a repro, with the outcome declared for each environment it runs in."""
+
+    name: str
+    file: str
+    text: Text
+    processes: int
+    launcher: str
+    claims: tuple[str, ...]
+    declared: dict[str, Declaration]
+
+
+@dataclass(frozen=True)
+class Incident:
+    file: IncidentFile
+    folder: Path
+    variants: dict[str, Variant]
+    evidence: dict[str, Evidence]
+
+    @property
+    def id(self) -> str:
+        return self.file.id
+
+    def run(self, variant: str, environment: str) -> Run | None:
+        evidence = self.evidence.get(environment)
+        return evidence.by_variant.get(variant) if evidence else None
+
+    def judged_on(self, claim: str) -> list[tuple[Variant, str]]:
+        """Every (variant, environment) whose variant names the claim: nobody can pick cases."""
+        return [
+            (variant, environment)
+            for variant in self.variants.values()
+            if claim in variant.claims
+            for environment in variant.declared
+        ]
+
+
+@dataclass
+class Catalog:
+    root: Path
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    families: dict[str, FamilyFile] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def family_of(self, message: str) -> str | None:
+        """The one family whose wording the message has; None when none or several do."""
+        found = [name for name, family in self.families.items() if family.matches(message)]
+        return found[0] if len(found) == 1 else None
+
+    def require_sound(self) -> Catalog:
+        if self.problems:
+            raise CatalogError(self.problems)
+        return self
+
+
+def find_root() -> Path:
+    """The project: $READYONCE_ROOT, else the nearest folder upwards with `snippets/` and `docs/`."""
+    if named := os.environ.get("READYONCE_ROOT"):
+        return Path(named).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
+        if (folder / "snippets").is_dir() and (folder / "docs").is_dir():
+            return folder
+    raise CatalogError([Problem(str(here), 1, "no ReadyOnce project here", "Run it in the project's folder.")])
+
+
+def load(root: Path, only: str | None = None) -> Catalog:
+    """Read `snippets/`: all of it, or the families and one incident (`only`, quicker)."""
+    catalog = Catalog(root)
+    snippets = root / "snippets"
+    if only is None:
+        _refuse_links(catalog, snippets)
+    for path in sorted((snippets / "errors").glob("*.yml")):
+        if family := read(catalog, path, FamilyFile):
+            if family.family != path.stem:
+                add(catalog, path, ("family",), f"family `{family.family}` stands in {path.name}",
+                    f"Name the file {family.family}.yml, or the family {path.stem}.")
+            catalog.families[path.stem] = family
+    folders = [snippets / only] if only else sorted(snippets.glob("RO-*"))
+    for folder in folders:
+        _load_incident(catalog, folder)
+    return catalog
+
+
+def _refuse_links(catalog: Catalog, snippets: Path) -> None:
+    # A link under snippets/ could put any file of the building machine on a page.
+    for path in sorted(snippets.rglob("*")):
+        if path.is_symlink():
+            add(catalog, path, (), "a symbolic link under snippets/", "Put the file itself there.")
+
+
+def _load_incident(catalog: Catalog, folder: Path) -> None:
+    path = folder / "incident.yml"
+    file = read(catalog, path, IncidentFile)
+    if file is None:
+        return
+    if file.id != folder.name:
+        add(catalog, path, ("id",), f"id {file.id} stands in folder {folder.name}",
+            f"Write `id: {folder.name}`, or rename the folder.")
+    evidence = {}
+    for record in sorted((folder / "evidence").glob("*.json")):
+        if loaded := read(catalog, record, Evidence):
+            if loaded.environment.name != record.stem:
+                add(catalog, record, ("environment", "name"), f"evidence of `{loaded.environment.name}` stands in {record.name}",
+                    "Evidence is written by `readyonce verify --write` only: run that.")
+            evidence[record.stem] = loaded
+    variants = {
+        name: Variant(
+            name, entry.file, entry.text, entry.processes, entry.launcher, tuple(entry.claims),
+            {where: Declaration(outcome=entry.outcome, error=entry.error) for where in file.files.get(entry.file, [])},
+        )
+        for name, entry in file.variants.items()
+    }
+    for index, matrix in enumerate(file.matrices):
+        for words in matrix.names():
+            variant = _matrix_variant(catalog, path, file, index, words)
+            variants[variant.name] = variant
+    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence)
+
+
+def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int, words: tuple[str, ...]) -> Variant:
+    matrix = file.matrices[index]
+    name = "-".join(words)
+    texts = [axis[word] for axis, word in zip(matrix.axes, words)]
+    text = Text(en=", ".join(t.en for t in texts), zh="，".join(t.zh for t in texts))
+    claims = tuple(c for c, globs in matrix.claims.items() if any(fnmatchcase(name, g) for g in globs))
+    declared = {}
+    for environment in file.files.get(matrix.file, []):
+        # A pattern that names the environment goes before one that does not.
+        for label in (f"{name}@{environment}", name):
+            cases = [c for c in matrix.cases if any(_same_kind(g, label) and fnmatchcase(label, g) for g in c.variants)]
+            if cases:
+                break
+        if len(cases) != 1:
+            add(catalog, path, ("matrices", index, "cases"), f"{len(cases)} cases fit `{name}` in `{environment}`",
+                "Exactly one case must fit each variant: widen or narrow the patterns.")
+        else:
+            declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
+    return Variant(name, matrix.file, text, 2, "torchrun", claims, declared)
+
+
+def _same_kind(pattern: str, label: str) -> bool:
+    return ("@" in pattern) == ("@" in label)
+
+
+# ------------------------------------------------------------------------------ reading files
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """Safe YAML in which `yes`, `no` and dates stay words, and a key may stand only once."""
+
+    def construct_mapping(self, node, deep=False):
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` stands here twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_WORDS = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in _WORDS]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_WORDS[0], re.compile("^(true|false)$"), ["t", "f"])
+
+
+def parse_yaml(text: str) -> Any:
+    return yaml.load(text, _Loader)
+
+
+def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
+    """Read a YAML or JSON file into `model`; on any fault add its problems and return None."""
+    try:
+        text = path.read_text(encoding="utf-8")
+        data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
+    except FileNotFoundError:
+        add(catalog, path, (), "the file is missing", "`readyonce new ID` makes every file an incident needs.")
+    except UnicodeDecodeError:
+        add(catalog, path, (), "the file is not UTF-8", "Save it as UTF-8.")
+    except json.JSONDecodeError as error:
+        add(catalog, path, error.lineno, f"not JSON: {error.msg}",
+            "Evidence is written by `readyonce verify --write` only: run that.")
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        add(catalog, path, line, f"not YAML: {error.problem}", "Mend the syntax on or just above this line.")
+    else:
+        try:
+            return model.model_validate(data)
+        except ValidationError as error:
+            for fault in error.errors():
+                add(catalog, path, fault["loc"], *_explain(fault))
+    return None
+
+
+def _explain(fault: dict[str, Any]) -> tuple[str, str]:
+    """Pydantic's fault in our words: what, remedy."""
+    *_, key = fault["loc"] or ("the file",)
+    match fault["type"]:
+        case "missing":
+            return f"the key `{key}` is missing", f"Add `{key}:` here."
+        case "extra_forbidden":
+            return f"the key `{key}` is not known", "Remove it, or mend its spelling."
+        case "literal_error":
+            return f"`{fault['input']}` is no value for `{key}`", f"Write one of: {fault['ctx']['expected']}."
+        case "string_pattern_mismatch":
+            return f"`{fault['input']}` is no value for `{key}`", f"It must fit {fault['ctx']['pattern']}"
+    return f"`{key}`: {fault['msg']}", "Mend the value."
+
+
+def add(catalog: Catalog, path: Path, where: tuple | int, what: str, remedy: str) -> None:
+    """Add a problem of `path`; `where` is its line, or its keys from the top of the file."""
+    try:
+        file = str(path.relative_to(catalog.root))
+    except ValueError:
+        file = str(path)
+    line = where if isinstance(where, int) else line_of(path, where)
+    catalog.problems.append(Problem(file, line, what, remedy))
+
+
+def line_of(path: Path, keys: tuple) -> int:
+    """The line of a value in a YAML or JSON file; of its parent where the last key is missing."""
+    if not keys or not path.is_file():
+        return 1
+    node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), 1
+    for key in keys:
+        if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
+            node = node.value[key]
+            line = node.start_mark.line + 1
+        elif isinstance(node, yaml.MappingNode):
+            found = [(k, v) for k, v in node.value if k.value == str(key)]
+            if not found:
+                break
+            line, node = found[0][0].start_mark.line + 1, found[0][1]
+    return line

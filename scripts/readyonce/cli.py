@@ -1,0 +1,331 @@
+"""The command: `readyonce --help` is the map."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from readyonce import __version__, catalog
+
+GOOD, DIFFERENT, USAGE = 0, 1, 2
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except catalog.CatalogError as error:
+        print(error, file=sys.stderr)
+        print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
+        return DIFFERENT
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `readyonce explain RO-0001 | head`
+        sys.stderr.close()
+        return GOOD
+
+
+# ------------------------------------------------------------------------------ commands
+
+
+def list_(options) -> int:
+    known = catalog.load(catalog.find_root()).require_sound()
+    if options.json:
+        from readyonce import render
+
+        print(render.to_json(render.incidents_json(known)), end="")
+        return GOOD
+    for incident in known.incidents.values():
+        print(f"{incident.id}  {incident.file.short[options.lang]}")
+        print(f"         {', '.join(known.families[f].title[options.lang] for f in incident.file.errors)}")
+    return GOOD
+
+
+def explain(options) -> int:
+    from readyonce import render
+
+    root = catalog.find_root()
+    _known(root, [options.id])
+    known = catalog.load(root, only=options.id).require_sound()
+    print(render.for_terminal(known, options.id, options.lang, colour=sys.stdout.isatty()))
+    return GOOD
+
+
+def run(options) -> int:
+    from readyonce import lab
+
+    root = catalog.find_root()
+    _known(root, [options.id])
+    known = catalog.load(root).require_sound()
+    incident = known.incidents[options.id]
+    environment = options.environment
+    variants = {n: v for n, v in incident.variants.items() if environment in v.declared}
+    if options.variant and options.variant not in variants:
+        raise _usage(f"{options.id} has no variant `{options.variant}` in `{environment}`. It has:\n  " + "\n  ".join(variants))
+    python = _interpreter(root, environment)
+    if options.variant:
+        variant = variants[options.variant]
+        seen = lab.alone(known, incident, variant, python)
+        print(seen.log if options.log or seen.error is None and seen.outcome == "error" else (seen.message or ""))
+        print(_sentence(seen))
+        return _as_declared(seen, variant.declared[environment])
+    width = max(map(len, variants))
+    good = True
+
+    def show(seen) -> None:
+        nonlocal good
+        declared = variants[seen.variant].declared[environment]
+        agrees = seen.agrees_with(declared)
+        good &= agrees
+        mark = "as declared" if agrees else f"DECLARED: {declared}"
+        print(f"{seen.variant:{width}}  {_short(seen):34}  {mark}", flush=True)
+
+    print(f"{_count(len(variants), 'variant')} in one launch ...", flush=True)
+    lab.together(known, incident, [(v, 1) for v in variants.values()], python, show)
+    return GOOD if good else DIFFERENT
+
+
+def verify(options) -> int:
+    from readyonce import lab
+
+    root = catalog.find_root()
+    known = catalog.load(root).require_sound()
+    ids = _known(root, options.ids) or list(known.incidents)
+    faults: list[str] = []
+    for incident in (known.incidents[id] for id in ids):
+        for environment in _environments(incident, options.environment):
+            faults += _verify(root, known, incident, environment, options, lab)
+    for fault in faults:
+        print(fault, file=sys.stderr)
+    print("As declared." if not faults else f"{_count(len(faults), 'difference')}.")
+    return DIFFERENT if faults else GOOD
+
+
+def _verify(root, known, incident, environment, options, lab) -> list[str]:
+    python = _interpreter(root, environment)
+    variants = [v for v in incident.variants.values() if environment in v.declared]
+    label = f"{incident.id} in {environment}"
+    done = 0
+
+    def tick(seen) -> None:
+        nonlocal done
+        done += 1
+        _progress(f"{label}: {done} of {total}  {seen.variant}")
+
+    shared, single = [], {}
+    if not options.isolated and variants:
+        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants]
+        total = sum(repeats for _, repeats in jobs)
+        shared = lab.together(known, incident, jobs, python, tick)
+    if options.isolated or options.write:
+        done, total = 0, len(variants)
+        for variant in variants:
+            single[variant.name] = lab.alone(known, incident, variant, python)
+            tick(single[variant.name])
+    _progress("")
+    faults = []
+    for seen in [*shared, *single.values()]:
+        declared = incident.variants[seen.variant].declared[environment]
+        if not seen.agrees_with(declared):
+            faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{seen.message or ''}".rstrip())
+        stored = incident.run(seen.variant, environment)
+        if not options.write and stored and stored.gradient_error is not None and seen.gradient_error is not None:
+            if not lab.same_gradient_error(stored.gradient_error, seen.gradient_error):
+                faults.append(f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {stored.gradient_error:.3g}")
+    if options.write:
+        runs, disagreeing = lab.summarise(incident, shared, single)
+        faults += [f"{label}: {line}" for line in disagreeing]
+        if faults:
+            return [*faults, f"{label}: evidence not written, because of the lines above"]
+        recorded = {
+            command: lab.options_of(python, command)
+            for command, where in incident.file.commands.items()
+            if environment in where
+        }
+        evidence = catalog.Evidence(environment=lab.describe(root, environment, python), options=recorded, runs=runs)
+        print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}")
+    else:
+        print(f"{label}: {_count(len(shared) + len(single), 'run')}")
+    return faults
+
+
+def _environments(incident, wanted: str | None) -> list[str]:
+    named = [*incident.file.files.values(), *incident.file.commands.values()]
+    known = list(dict.fromkeys(environment for group in named for environment in group))
+    if wanted and wanted not in known:
+        raise _usage(f"{incident.id} is not run in `{wanted}`, but in: {', '.join(known)}")
+    return [wanted] if wanted else known
+
+
+def check(options) -> int:
+    from readyonce import check as checks
+
+    root = catalog.find_root()
+    known = catalog.load(root)
+    problems = checks.problems(known)
+    if problems:
+        raise catalog.CatalogError(problems)
+    print(f"{_count(len(known.incidents), 'incident')}, {_count(len(known.families), 'error family', 'error families')}: nothing to mend.")
+    return GOOD
+
+
+def render_(options) -> int:
+    from readyonce import render
+
+    known = catalog.load(catalog.find_root()).require_sound()
+    stale = render.write(known, only_check=options.check)
+    for path in stale:
+        print(f"{path}: {'out of date: run `readyonce render`' if options.check else 'written'}")
+    return DIFFERENT if stale and options.check else GOOD
+
+
+def new(options) -> int:
+    from readyonce import scaffold
+
+    for path in scaffold.create(catalog.find_root(), options.id):
+        print(f"wrote {path}")
+    print(f"\nReplace every TODO, then: readyonce verify {options.id} --write && readyonce check")
+    return GOOD
+
+
+def site(options) -> int:
+    from readyonce import site as builder
+
+    return builder.build(catalog.find_root())
+
+
+def serve(options) -> int:
+    from readyonce import site as builder
+
+    return builder.serve(catalog.find_root(), options.port, open_browser=options.open)
+
+
+# ------------------------------------------------------------------------------ words
+
+
+def _short(seen) -> str:
+    if seen.outcome == "error":
+        return f"error ({seen.error or 'of no known family'})"
+    if seen.gradient_error is not None:
+        return f"{seen.outcome}, gradient error {seen.gradient_error:.2g}"
+    return seen.outcome
+
+
+def _sentence(seen) -> str:
+    match seen.outcome:
+        case "error":
+            return f"It failed: {seen.error}." if seen.error else "It failed, with an error of no known family."
+        case "match":
+            return f"It trained right: the parameters equal those of a single process (difference {seen.gradient_error:.2g})."
+        case "diverge":
+            return f"It finished, on WRONG gradients: the parameters are off by {seen.gradient_error:.2g} of their size."
+        case "hang":
+            return "It hung and was ended at its time limit."
+    return "It trained, printed its result, and then crashed while shutting down: a fault of the repro."
+
+
+def _as_declared(seen, declared) -> int:
+    if seen.agrees_with(declared):
+        print("That is the declared outcome.")
+        return GOOD
+    print(f"The declared outcome is another: {declared}.")
+    return DIFFERENT
+
+
+def _progress(line: str) -> None:
+    if sys.stderr.isatty():
+        print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _known(root: Path, ids: list[str]) -> list[str]:
+    there = sorted(folder.name for folder in (root / "snippets").glob("RO-*"))
+    for id in ids:
+        if id not in there:
+            raise _usage(f"there is no incident {id}. There are: {', '.join(there)}")
+    return ids
+
+
+def _usage(message: str) -> SystemExit:
+    print(f"readyonce: {message}", file=sys.stderr)
+    return SystemExit(USAGE)
+
+
+def _interpreter(root: Path, environment: str) -> Path:
+    from readyonce import lab
+
+    try:
+        return lab.interpreter(root, environment, say=lambda line: print(line, file=sys.stderr, flush=True))
+    except lab.LabError as error:
+        raise _usage(str(error)) from None
+
+
+# ------------------------------------------------------------------------------ the parser
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="readyonce",
+        description="Distributed-training failures, reproduced, and their fixes, proven.",
+        epilog="Start with: readyonce list · readyonce explain RO-0001 · readyonce run RO-0001 reported",
+    )
+    parser.add_argument("--version", action="version", version=f"readyonce {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(name, function, summary, *examples):
+        added = commands.add_parser(
+            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog="examples:\n" + "\n".join(f"  readyonce {name} {example}".rstrip() for example in examples),
+        )
+        added.set_defaults(command=function)
+        return added
+
+    def language(to):
+        to.add_argument("--lang", choices=catalog.LANGUAGES, default="en", help="language of the words (default: en)")
+
+    it = command("list", list_, "Lists the incidents.", "", "--lang zh", "--json")
+    it.add_argument("--json", action="store_true", help="everything, for programs")
+    language(it)
+
+    it = command("explain", explain, "Shows an article in the terminal.", "RO-0001", "RO-0001 --lang zh")
+    it.add_argument("id", metavar="ID")
+    language(it)
+
+    it = command("run", run, "Runs a variant as a reader would, or all of them, and says what happened.",
+                 "RO-0001 reported", "RO-0001 non-reentrant --log", "RO-0001")
+    it.add_argument("id", metavar="ID")
+    it.add_argument("variant", metavar="VARIANT", nargs="?")
+    it.add_argument("--log", action="store_true", help="show the whole log")
+    it.add_argument("--environment", metavar="NAME", default="current", help="a list under snippets/environments/")
+
+    it = command("verify", verify, "Runs every variant with repeats and compares with the declared outcomes.",
+                 "", "RO-0001", "RO-0001 --write", "RO-0001 --isolated", "RO-0001 --environment deepspeed-0.19.2")
+    it.add_argument("ids", metavar="ID", nargs="*")
+    it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
+    it.add_argument("--isolated", action="store_true", help="one launch for each variant")
+    it.add_argument("--environment", metavar="NAME", help="only this one (default: all that the incident names)")
+
+    command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
+
+    it = command("render", render_, "Writes what is generated: includes, front matter, navigation.", "", "--check")
+    it.add_argument("--check", action="store_true", help="write nothing; fail when something committed is out of date")
+
+    it = command("new", new, "Makes the files of a new incident, in both languages.", "RO-0042")
+    it.add_argument("id", metavar="ID")
+
+    command("site", site, "Builds the wiki, both languages, into site/.", "")
+
+    it = command("serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001")
+    it.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    it.add_argument("--open", action="store_true", help="open it in the browser")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,351 @@
+"""Runs variants and says what happened; the only writer of evidence.
+
+A variant runs *alone*, in a launch of its own as a reader would start it, or *together* with
+others in one launch, because imports are nearly all the cost. Both must show the same outcome.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
+
+WORKER = Path(__file__).with_name("worker.py")
+TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
+START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
+REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
+TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
+
+
+class LabError(Exception):
+    """The lab itself could not work: no torch, an environment that does not install ..."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One run. `outcome` is an Outcome, or `teardown`: it crashed after its result was printed."""
+
+    variant: str
+    outcome: str
+    error: str | None = None  # the family; None with outcome `error` when no family has the message
+    message: str | None = None
+    gradient_error: float | None = None
+    seconds: float = 0.0
+    seconds_per_step: float | None = None
+    log: str = ""
+
+    def agrees_with(self, declared: Declaration) -> bool:
+        return (self.outcome, self.error) == (declared.outcome, declared.error)
+
+
+# ------------------------------------------------------------------------------ environments
+
+
+def interpreter(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
+    """The Python of an environment: this one for `current`, else one built from its pinned list."""
+    requirements = root / "snippets" / "environments" / f"{environment}.txt"
+    if environment == "current":
+        try:
+            import torch  # noqa: F401
+        except ImportError:
+            raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
+        return Path(sys.executable)
+    if not requirements.is_file():
+        raise LabError(f"there is no environment `{environment}`: add {requirements.relative_to(root)}")
+    folder = root / "build" / "environments" / environment
+    stamp, wanted = folder / "installed.txt", requirements.read_text(encoding="utf-8")
+    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+        say(f"Installing environment {environment} (once) ...")
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        if subprocess.run([*pip, "-r", requirements]).returncode:
+            raise LabError(f"environment `{environment}` does not install; pip said why above")
+        stamp.write_text(wanted, encoding="utf-8")
+    return folder / "bin" / "python"
+
+
+def describe(root: Path, environment: str, python: Path) -> Environment:
+    """Versions, device and backend of an environment, asked from its own interpreter."""
+    script = (
+        "import json, platform, torch, torch.distributed as dist, importlib.metadata as m\n"
+        "a = torch.accelerator.current_accelerator() if torch.accelerator.device_count() > 1 else None\n"
+        "d = a or torch.device('cpu')\n"
+        "found = {}\n"
+        "for name in ('torch', 'deepspeed', 'transformers', 'peft', 'ms-swift', 'trl'):\n"
+        "    try: found[name] = m.version(name)\n"
+        "    except m.PackageNotFoundError: pass\n"
+        "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
+        " 'python': platform.python_version(), 'versions': found}))"
+    )
+    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
+    return Environment(
+        name=environment,
+        date=datetime.date.today().isoformat(),
+        platform=f"{platform.system()} {platform.machine()}",
+        world_size=2,
+        **json.loads(told.stdout.splitlines()[-1]),
+    )
+
+
+def options_of(python: Path, command: str) -> list[str]:
+    """Every `--option` that a command's own parser lists under `--help`."""
+    program, *arguments = command.split()
+    told = subprocess.run(
+        [python.with_name(program), *arguments, "--help"],
+        capture_output=True, text=True, timeout=300, env=_environment(python.parent),
+    )
+    options = sorted(set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*", told.stdout)))
+    if told.returncode or not options:
+        raise LabError(f"`{command} --help` lists no options:\n{told.stderr[-2000:]}")
+    return options
+
+
+# ------------------------------------------------------------------------------ together
+
+
+def together(
+    catalog: Catalog,
+    incident: Incident,
+    jobs: Iterable[tuple[Variant, int]],
+    python: Path,
+    progress: Callable[[Observation], None] = lambda observation: None,
+) -> list[Observation]:
+    """Run each (variant, repeats) in one launch; one observation per repeat.
+
+    A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch.
+    """
+    pending = _interleave(list(jobs))
+    observations = []
+
+    def done(observation: Observation) -> None:
+        observations.append(observation)
+        progress(observation)
+
+    while pending:
+        for variant, ranks in _launch(incident, list(pending), python):
+            pending.remove(variant)
+            done(_from_ranks(catalog, variant, ranks))
+        if pending:
+            # The launch stalled or died at the next variant in its order: alone tells how.
+            variant = _by_group(pending)[0]
+            pending.remove(variant)
+            done(alone(catalog, incident, variant, python))
+    return observations
+
+
+def _interleave(jobs: list[tuple[Variant, int]]) -> list[Variant]:
+    rounds = max((repeats for _, repeats in jobs), default=0)
+    return [variant for turn in range(rounds) for variant, repeats in jobs if turn < repeats]
+
+
+def _by_group(variants: list[Variant]) -> list[Variant]:
+    """The order in which the worker takes them: fewest processes first."""
+    return sorted(variants, key=lambda v: 0 if v.launcher == "python" else v.processes)
+
+
+def _launch(incident: Incident, variants: list[Variant], python: Path) -> Iterator[tuple[Variant, list[dict]]]:
+    """One launch of the worker; yields (variant, its ranks' records) until it ends or stalls."""
+    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
+        results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
+        results.touch()
+        items = [
+            {"file": str(incident.folder / v.file), "variant": v.name, "processes": v.processes, "launcher": v.launcher}
+            for v in variants
+        ]
+        plan.write_text(json.dumps({"results": str(results), "items": items}), encoding="utf-8")
+        processes = max(v.processes for v in variants)
+        with _running([*_torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
+            limit, since, partial = START_LIMIT, time.monotonic(), ""
+            while True:
+                ended = process.poll() is not None
+                partial += lines.read()
+                *whole, partial = partial.split("\n")
+                for line in whole:
+                    result = json.loads(line)
+                    yield variants[result["item"]], result["ranks"]
+                    limit, since = incident.file.time_limit, time.monotonic()
+                if ended or time.monotonic() - since > limit:
+                    return
+                time.sleep(0.02)
+
+
+def _from_ranks(catalog: Catalog, variant: Variant, ranks: list[dict]) -> Observation:
+    seconds = max(rank["seconds"] for rank in ranks)
+    if failed := [rank["error"] for rank in ranks if "error" in rank]:
+        return Observation(variant.name, "error", catalog.family_of(failed[0]), failed[0], seconds=seconds)
+    result = ranks[0]
+    return Observation(
+        variant.name, result["outcome"], None, None, result["gradient_error"], seconds, result.get("seconds_per_step")
+    )
+
+
+# ------------------------------------------------------------------------------ alone
+
+
+def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) -> Observation:
+    """Run one variant as a reader would: `torchrun repro.py NAME`, or `python repro.py NAME`."""
+    launcher = [python] if variant.launcher == "python" else _torchrun(python, variant.processes)
+    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
+        started = time.monotonic()
+        with _running([*launcher, incident.folder / variant.file, variant.name], python, scratch) as process:
+            try:
+                code = process.wait(incident.file.time_limit + START_LIMIT)
+            except subprocess.TimeoutExpired:
+                code = None
+        seconds = time.monotonic() - started
+        log = (Path(scratch) / "log.txt").read_text(encoding="utf-8", errors="replace")
+    results = re.findall(r"^RESULT (\{.*\})$", log, re.MULTILINE)
+    if results and code == 0:
+        result = json.loads(results[-1])
+        return Observation(
+            variant.name, result["outcome"], None, None, result["gradient_error"], seconds,
+            result.get("seconds_per_step"), log,
+        )
+    if results:
+        return Observation(variant.name, "teardown", seconds=seconds, log=log)
+    if code is None:
+        return Observation(variant.name, "hang", seconds=seconds, log=log)
+    message = message_in(log)
+    return Observation(variant.name, "error", catalog.family_of(message), message, seconds=seconds, log=log)
+
+
+def message_in(log: str) -> str:
+    """The error that a rank's traceback ends with, from a launcher's log; "" when there is none."""
+    ranks: dict[str, list[str]] = {}
+    for line in log.splitlines():
+        prefix, rank, rest = re.match(r"(\[rank(\d+)\]: )?(.*)", line).group(1, 2, 3)
+        ranks.setdefault(rank if prefix else "", []).append(rest)
+    for _, lines in sorted((rank, lines) for rank, lines in ranks.items() if rank) or ranks.items():
+        starts = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+        if not starts:
+            continue
+        frames, start = [], starts[-1] + 1
+        while start < len(lines) and (lines[start].startswith(" ") or not lines[start]):
+            if lines[start].strip(" ^~"):
+                frames.append(lines[start].strip())
+            start += 1
+        message = "\n".join(lines[start:]).strip()
+        return message if ":" in message.split("\n")[0] or not frames else f"{frames[-1]}\n{message}"
+    return ""
+
+
+def _torchrun(python: Path, processes: int) -> list:
+    # --standalone: a free port, in torch releases too where plain torchrun takes 29500.
+    return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+
+
+@contextmanager
+def _running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Popen]:
+    """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
+    token = uuid.uuid4().hex
+    with open(Path(scratch) / "log.txt", "wb") as log:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=scratch,
+            env=_environment(python.parent) | {TOKEN: token},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+        finally:
+            _kill(token)
+            process.wait()
+
+
+def _kill(token: str) -> None:
+    """End every process that inherited `token`. torchrun starts its ranks in sessions of their own,
+    and a launcher that dies leaves them behind: neither its group nor its children would find them."""
+    import psutil
+
+    ours = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get(TOKEN) == token:
+                process.kill()
+                ours.append(process)
+        except psutil.Error:
+            pass  # ended meanwhile, or somebody else's
+    psutil.wait_procs(ours, timeout=10)
+
+
+def _environment(bin_folder: Path) -> dict[str, str]:
+    """The environment of a run: one thread a rank, no writes beside the repro, its own caches."""
+    unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
+    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
+    kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
+    cache = bin_folder.parent / "torch-extensions"  # one for each environment: builds differ by release
+    return kept | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TORCH_EXTENSIONS_DIR": str(cache),
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+# ------------------------------------------------------------------------------ evidence
+
+
+def summarise(incident: Incident, shared: list[Observation], single: dict[str, Observation]) -> tuple[list[Run], list[str]]:
+    """Runs for the evidence, and a line for each variant whose repeats or launches disagree."""
+    runs, faults = [], []
+    for name in dict.fromkeys(observation.variant for observation in shared):
+        repeats = [o for o in shared if o.variant == name]
+        seen = {(o.outcome, o.error) for o in [*repeats, *([single[name]] if name in single else [])]}
+        first = repeats[0]
+        if len(seen) > 1 or first.outcome == "teardown":
+            faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
+            continue
+        steps = [o.seconds_per_step for o in repeats if o.seconds_per_step is not None]
+        errors = [o.gradient_error for o in repeats if o.gradient_error is not None]
+        runs.append(Run(
+            variant=name,
+            outcome=first.outcome,
+            error=first.error,
+            message=first.message,
+            gradient_error=_round(statistics.median(errors)) if errors else None,
+            repeats=len(repeats),
+            alone=name in single,
+            seconds=_round(statistics.median(o.seconds for o in repeats)),
+            seconds_per_step=_round(statistics.median(steps)) if steps else None,
+        ))
+    return runs, faults
+
+
+def same_gradient_error(stored: float, seen: float) -> bool:
+    """Within 10 % of each other. Below the limit of `match` both are rounding, which may differ."""
+    if max(stored, seen) <= 1e-5:
+        return True
+    return abs(seen - stored) <= TOLERANCE * abs(stored)
+
+
+def write(incident: Incident, evidence: Evidence) -> Path:
+    """Store evidence beside the incident; replaced in one step, so that no half file is left."""
+    path = incident.folder / "evidence" / f"{evidence.environment.name}.json"
+    path.parent.mkdir(exist_ok=True)
+    fresh = path.with_suffix(".json.new")
+    content = evidence.model_dump(mode="json", exclude_defaults=False)
+    fresh.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    fresh.replace(path)
+    return path
+
+
+def _round(value: float) -> float:
+    return float(f"{value:.3g}")

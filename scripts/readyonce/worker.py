@@ -1,0 +1,110 @@
+"""Runs many variants in one launch: `torchrun ... worker.py plan.json`, started by the lab.
+
+Needs torch only, since it runs in environments that know nothing of this package. The plan is
+`{"results": path, "items": [{"file", "variant", "processes", "launcher"}]}`; rank 0 appends one
+JSON line to `results` for each item done: `{"item": index, "ranks": [record of each rank]}`, where
+a record is what the repro's `run` returned, or `{"error": message}`; both with `seconds`.
+"""
+
+import contextlib
+import gc
+import importlib.util
+import json
+import os
+import sys
+import time
+import traceback
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+
+def main(plan_path):
+    with open(plan_path, encoding="utf-8") as file:
+        plan = json.load(file)
+    torch.set_num_threads(1)
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        world_size,
+        is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
+        timeout=timedelta(hours=1),  # the lab's watchdog is stricter
+    )
+    modules = {path: load(path) for path in dict.fromkeys(item["file"] for item in plan["items"])}
+    # Groups in this order: without a process group, alone in one, and the whole world, which stays
+    # up for all its variants (DeepSpeed keeps a reference to it).
+    order = sorted(range(len(plan["items"])), key=lambda i: size_of(plan["items"][i]))
+    group = None
+    with open(plan["results"], "a", encoding="utf-8") as results:
+        for index in order:
+            item = plan["items"][index]
+            if (size := size_of(item)) != group:
+                group = regroup(size, store, rank, world_size)
+            if rank < max(size, 1):
+                record = observe(modules[item["file"]], item["variant"])
+                store.set(f"{index}/{rank}", json.dumps(record))
+            if rank == 0:
+                ranks = [json.loads(store.get(f"{index}/{r}")) for r in range(max(size, 1))]
+                print(json.dumps({"item": index, "ranks": ranks}), file=results, flush=True)
+    if dist.is_initialized():
+        dist.barrier()
+        dist.destroy_process_group()
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location("repro_" + str(abs(hash(path))), path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def size_of(item):
+    return 0 if item["launcher"] == "python" else item["processes"]
+
+
+def regroup(size, store, rank, world_size):
+    """Put this rank into a process group of `size` ranks; 0 is none at all, as under `python`."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    if size == 0 or (size == 1 and rank > 0):
+        return size
+    accelerated = torch.accelerator.device_count() >= world_size
+    device = torch.accelerator.current_accelerator() if accelerated else torch.device("cpu")
+    if accelerated:
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(
+        dist.get_default_backend_for_device(device),
+        store=dist.HashStore() if size == 1 else dist.PrefixStore("world", store),
+        rank=rank,
+        world_size=size,
+        timeout=timedelta(seconds=60),
+    )
+    return size
+
+
+def observe(module, variant):
+    started = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            record = dict(module.run(variant))
+    except Exception as error:
+        record = {"error": message_of(error)}
+        del error
+    gc.collect()  # a failed variant leaves its model and its hooks in the traceback
+    return {**record, "seconds": time.perf_counter() - started}
+
+
+def message_of(error):
+    """The error as Python prints it; a bare assertion is told by its source line."""
+    message = "".join(traceback.format_exception_only(error)).strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    if not str(error) and frames:
+        return f"{frames[-1].line}\n{message}"
+    return message
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,180 @@
+"""LoRA with gradient checkpointing under DDP: "Expected to mark a variable ready only once".
+
+    torchrun --nproc-per-node 2 repro.py reported
+    torchrun --nproc-per-node 2 repro.py non-reentrant
+
+Needs torch >= 2.6 and nothing else. A variant either raises, as it would in training, or trains
+three steps and says in its last line how far its parameters are from a single-process run.
+"""
+
+import json
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+# --8<-- [start:variants]
+DEFAULTS = dict(
+    checkpointing="reentrant",  # or "non-reentrant", or None
+    checkpointed=(0, 1, 2, 3),  # which layers
+    find_unused_parameters=True,  # what transformers' Trainer picks for a PeftModel
+    static_graph=False,
+    runs="once",  # in each backward; or "stack-twice", "layers-twice", "two-forwards"
+    every_second_step=None,  # the last layer is left out ("skip") or runs again ("repeat")
+    mode="train",  # or "eval", or "generate": eval() for a generation, then train()
+    outside=None,  # what the loss uses outside forward: a "shared" or an "extra" parameter
+    rank=4,  # of the LoRA matrices
+)
+REENTRANT_FALSE = dict(checkpointing="non-reentrant")
+FIND_FALSE = dict(find_unused_parameters=False)
+STATIC = dict(static_graph=True)
+
+VARIANTS = {
+    "reported": {},
+    "no-checkpointing": dict(checkpointing=None),
+    "non-reentrant": REENTRANT_FALSE,
+    "non-reentrant-stack-twice": dict(REENTRANT_FALSE, runs="stack-twice"),
+    "non-reentrant-layers-twice": dict(REENTRANT_FALSE, runs="layers-twice"),
+    "non-reentrant-two-forwards": dict(REENTRANT_FALSE, runs="two-forwards"),
+    "find-unused-true-stack-twice": dict(runs="stack-twice"),
+    "find-unused-true-layers-twice": dict(runs="layers-twice"),
+    "find-unused-true-two-forwards": dict(runs="two-forwards"),
+    "find-unused-false": FIND_FALSE,
+    "find-unused-false-stack-twice": dict(FIND_FALSE, runs="stack-twice"),
+    "find-unused-false-layers-twice": dict(FIND_FALSE, runs="layers-twice"),
+    "find-unused-false-two-forwards": dict(FIND_FALSE, runs="two-forwards"),
+    "static-graph": STATIC,
+    "static-graph-stack-twice": dict(STATIC, runs="stack-twice"),
+    "static-graph-layers-twice": dict(STATIC, runs="layers-twice"),
+    "static-graph-two-forwards": dict(STATIC, runs="two-forwards"),
+    "static-graph-skip": dict(STATIC, every_second_step="skip"),
+    "static-graph-repeat": dict(STATIC, every_second_step="repeat"),
+    "changing-graph-skip": dict(REENTRANT_FALSE, every_second_step="skip"),
+    "changing-graph-repeat": dict(REENTRANT_FALSE, every_second_step="repeat"),
+    "find-unused-false-skip": dict(FIND_FALSE, every_second_step="skip"),
+    "one-layer-checkpointed": dict(checkpointed=(1,)),
+    "outside-forward-shared": dict(checkpointing=None, outside="shared"),
+    "outside-forward-extra": dict(checkpointing=None, outside="extra"),
+    "eval-mode": dict(mode="eval"),
+    "generate-then-train": dict(mode="generate"),
+    "lora-rank-1": dict(rank=1),
+    "single-process": {},  # python repro.py single-process
+    "single-process-torchrun": {},  # torchrun --nproc-per-node 1 repro.py single-process-torchrun
+}
+# --8<-- [end:variants]
+
+STEPS, BATCH, LENGTH, WIDTH = 3, 4, 8, 16
+ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:model]
+class LoraLayer(nn.Module):
+    def __init__(self, rank):
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.lora_A = nn.Linear(WIDTH, rank, bias=False)
+        self.lora_B = nn.Linear(rank, WIDTH, bias=False)  # not zero: lora_A needs a gradient
+
+    def forward(self, x):
+        return x + torch.tanh(self.base(x) + self.lora_B(self.lora_A(x)))
+
+
+class Model(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+        self.embed = nn.Embedding(32, WIDTH).requires_grad_(False)
+        self.layers = nn.ModuleList(LoraLayer(settings["rank"]) for _ in range(4))
+        self.head = nn.Linear(WIDTH, 1).requires_grad_(False)
+        if settings["outside"] == "extra":
+            self.extra = nn.Parameter(torch.ones(1))
+
+    def forward(self, tokens, step):
+        s = self.settings
+        order = [0, 1, 2, 3]
+        if s["every_second_step"] and step % 2:
+            order = [0, 1, 2] if s["every_second_step"] == "skip" else [0, 1, 2, 3, 3]
+        if s["runs"] == "stack-twice":
+            order = order + order
+        if s["runs"] == "layers-twice":
+            order = sorted(order + order)
+        x = self.embed(tokens).requires_grad_()  # what peft's enable_input_require_grads() does
+        for i in order:
+            if s["checkpointing"] and self.training and i in s["checkpointed"]:
+                x = checkpoint(self.layers[i], x, use_reentrant=s["checkpointing"] == "reentrant")
+            else:
+                x = self.layers[i](x)
+        return self.head(x)
+# --8<-- [end:model]
+
+
+# --8<-- [start:train]
+def train(settings, rank=0, world_size=1, wrap=lambda model: model):
+    """Three steps of plain SGD on this rank's share of each batch; returns the trained model."""
+    torch.manual_seed(0)
+    model = Model(settings).to(DEVICE)
+    wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
+    optimizer = torch.optim.SGD(trainable(model), lr=0.1)
+    for step, batch in enumerate(torch.randint(32, (STEPS, BATCH, LENGTH))):
+        tokens = batch[rank::world_size].to(DEVICE)
+        if settings["mode"] != "train":
+            model.eval()
+            with torch.no_grad():
+                model(tokens, step)  # the generation
+            model.train(settings["mode"] == "generate")
+        forwards = tokens.chunk(2) if settings["runs"] == "two-forwards" else [tokens]
+        loss = sum((wrapped(part, step) - 1).square().mean() for part in forwards)
+        if settings["outside"] == "shared":
+            loss = loss + model.layers[1].lora_B.weight.square().sum()
+        if settings["outside"] == "extra":
+            loss = loss * model.extra.square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+# --8<-- [end:train]
+
+
+# --8<-- [start:compare]
+def run(variant):
+    """Train a variant; compare it, on every rank, with one process that saw all the data."""
+    settings = {**DEFAULTS, **VARIANTS[variant]}
+    if dist.is_initialized():
+        ddp = {key: settings[key] for key in ("find_unused_parameters", "static_graph")}
+        place = dist.get_rank(), dist.get_world_size()
+        model = train(settings, *place, wrap=lambda m: DistributedDataParallel(m, **ddp))
+    else:
+        model = train(settings)
+    reference = train({**settings, "checkpointing": None})
+    pairs = zip(trainable(model), trainable(reference))
+    error = torch.stack([(p - ref).abs().max() / ref.abs().max() for p, ref in pairs]).max().detach()
+    if dist.is_initialized():
+        dist.all_reduce(error, op=dist.ReduceOp.MAX)
+    outcome = "match" if error <= 1e-5 else "diverge"
+    return {"variant": variant, "outcome": outcome, "gradient_error": error.item()}
+
+
+def trainable(model):
+    return [p for p in model.parameters() if p.requires_grad]
+# --8<-- [end:compare]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:  # set by torchrun
+        if DEVICE.type != "cpu":
+            torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+        backend = dist.get_default_backend_for_device(DEVICE)
+        dist.init_process_group(backend, timeout=timedelta(seconds=60))
+    result = run(sys.argv[1])
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    if dist.is_initialized():
+        dist.barrier()  # without it a rank that is done can take the store away from the other
+        dist.destroy_process_group()

@@ -1,0 +1,156 @@
+"""LoRA with gradient checkpointing under DeepSpeed ZeRO: which settings train right?
+
+    torchrun --nproc-per-node 2 zero.py zero2-once-reentrant-default-bucket-accumulate-1
+    torchrun --nproc-per-node 2 zero.py zero3-twice-reentrant-small-bucket-accumulate-1
+
+Needs torch >= 2.6 and DeepSpeed. A variant's name joins one word of each axis below. It either
+raises, as it would in training, or trains three steps and says in its last line how far its
+parameters are from a single-process run.
+"""
+
+import itertools
+import json
+import os
+import statistics
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+if not torch.accelerator.is_available():
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
+import deepspeed  # noqa: E402
+
+# --8<-- [start:variants]
+AXES = dict(
+    stage={"zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3},
+    runs={"once": 1, "twice": 2},  # how often the whole stack runs in each backward
+    reentrant={"reentrant": True, "non-reentrant": False},
+    bucket={"default-bucket": None, "small-bucket": 100},  # elements; the model trains 512
+    accumulation={"accumulate-1": 1, "accumulate-2": 2},  # micro-batches per step
+)
+VARIANTS = {
+    "-".join(words): {key: AXES[key][word] for key, word in zip(AXES, words)}
+    for words in itertools.product(*AXES.values())
+}
+
+
+def config(settings, world_size):
+    zero = {"stage": settings["stage"]}
+    if settings["bucket"]:
+        zero["reduce_bucket_size"] = settings["bucket"]
+    return {
+        "train_micro_batch_size_per_gpu": BATCH // world_size,
+        "gradient_accumulation_steps": settings["accumulation"],
+        "gradient_clipping": 0.0,  # newer releases clip at 1.0 unless told otherwise
+        "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
+        "zero_optimization": zero,
+    }
+# --8<-- [end:variants]
+
+
+STEPS, BATCH, LENGTH, WIDTH = 3, 4, 8, 16
+
+
+# --8<-- [start:model]
+class LoraLayer(nn.Module):
+    def __init__(self, rank=4):
+        super().__init__()
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.lora_A = nn.Linear(WIDTH, rank, bias=False)
+        self.lora_B = nn.Linear(rank, WIDTH, bias=False)  # not zero: lora_A needs a gradient
+
+    def forward(self, x):
+        return x + torch.tanh(self.base(x) + self.lora_B(self.lora_A(x)))
+
+
+class Model(nn.Module):
+    def __init__(self, runs, reentrant):
+        super().__init__()
+        self.runs, self.reentrant = runs, reentrant
+        self.embed = nn.Embedding(32, WIDTH).requires_grad_(False)
+        self.layers = nn.ModuleList(LoraLayer() for _ in range(4))
+        self.head = nn.Linear(WIDTH, 1).requires_grad_(False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens).requires_grad_()  # what peft's enable_input_require_grads() does
+        for _ in range(self.runs):
+            for layer in self.layers:
+                if self.reentrant is None:
+                    x = layer(x)
+                else:
+                    x = checkpoint(layer, x, use_reentrant=self.reentrant)
+        return self.head(x)
+# --8<-- [end:model]
+
+
+# --8<-- [start:train]
+def run(variant):
+    """Train a variant; compare it, on every rank, with one process that saw all the data."""
+    settings = VARIANTS[variant]
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    model = seeded(settings["runs"], settings["reentrant"])
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        optimizer=torch.optim.SGD(trainable(model), lr=0.1),
+        config=config(settings, world_size),
+    )
+    try:
+        batches = torch.randint(32, (STEPS, settings["accumulation"], BATCH, LENGTH))
+        seconds = []
+        for step in batches:
+            started = time.perf_counter()
+            for micro in step:
+                loss = (engine(micro[rank::world_size].to(engine.device)) - 1).square().mean()
+                engine.backward(loss)
+                engine.step()
+            seconds.append(time.perf_counter() - started)
+        with deepspeed.zero.GatheredParameters(trainable(model), enabled=settings["stage"] == 3):
+            trained = [p.detach().clone() for p in trainable(model)]
+    finally:
+        engine.destroy()  # or its hooks outlive a failed variant
+    reference = train_alone(settings["runs"], batches.to(engine.device))
+    pairs = zip(trained, trainable(reference))
+    error = torch.stack([(p - ref).abs().max() / ref.abs().max() for p, ref in pairs]).max().detach()
+    dist.all_reduce(error, op=dist.ReduceOp.MAX)
+    return {
+        "variant": variant,
+        "outcome": "match" if error <= 1e-5 else "diverge",
+        "gradient_error": error.item(),
+        "seconds_per_step": statistics.median(seconds),
+    }
+# --8<-- [end:train]
+
+
+def seeded(runs, reentrant):
+    torch.manual_seed(0)
+    return Model(runs, reentrant)
+
+
+def train_alone(runs, batches):
+    model = seeded(runs, reentrant=None).to(batches.device)
+    optimizer = torch.optim.SGD(trainable(model), lr=0.1)
+    for step in batches:
+        for micro in step:
+            ((model(micro) - 1).square().mean() / len(step)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def trainable(model):
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
+    result = run(sys.argv[1])
+    if dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
