@@ -216,13 +216,18 @@ class Environment(Model):
 
 
 class Run(Model):
-    """What one variant did. `seconds` is the median of one repeat, training and comparison."""
+    """What one variant did.
+
+    `gradient_error` and `rank_spread` are max|p - q| / max|q| over the trainable tensors, on the
+    worst rank, against one process and against rank 0. `seconds` is the median of one repeat.
+    """
 
     variant: str
     outcome: Outcome
     error: Slug | None = None
     message: str | None = None
     gradient_error: float | None = None
+    rank_spread: float | None = None
     repeats: int
     alone: bool  # whether a launch of its own, as a reader would start it, showed the same
     seconds: float

@@ -45,6 +45,7 @@ class Observation:
     error: str | None = None  # the family; None with outcome `error` when no family has the message
     message: str | None = None
     gradient_error: float | None = None
+    rank_spread: float | None = None
     seconds: float = 0.0
     seconds_per_step: float | None = None
     log: str = ""
@@ -189,10 +190,12 @@ def _from_ranks(catalog: Catalog, variant: Variant, ranks: list[dict]) -> Observ
     seconds = max(rank["seconds"] for rank in ranks)
     if failed := [rank["error"] for rank in ranks if "error" in rank]:
         return Observation(variant.name, "error", catalog.family_of(failed[0]), failed[0], seconds=seconds)
-    result = ranks[0]
-    return Observation(
-        variant.name, result["outcome"], None, None, result["gradient_error"], seconds, result.get("seconds_per_step")
-    )
+    return _finished(variant, ranks[0], seconds)
+
+
+def _finished(variant: Variant, result: dict, seconds: float, log: str = "") -> Observation:
+    figures = {key: result.get(key) for key in ("gradient_error", "rank_spread", "seconds_per_step")}
+    return Observation(variant.name, result["outcome"], seconds=seconds, log=log, **figures)
 
 
 # ------------------------------------------------------------------------------ alone
@@ -212,11 +215,7 @@ def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) 
         log = (Path(scratch) / "log.txt").read_text(encoding="utf-8", errors="replace")
     results = re.findall(r"^RESULT (\{.*\})$", log, re.MULTILINE)
     if results and code == 0:
-        result = json.loads(results[-1])
-        return Observation(
-            variant.name, result["outcome"], None, None, result["gradient_error"], seconds,
-            result.get("seconds_per_step"), log,
-        )
+        return _finished(variant, json.loads(results[-1]), seconds, log)
     if results:
         return Observation(variant.name, "teardown", seconds=seconds, log=log)
     if code is None:
@@ -313,18 +312,17 @@ def summarise(incident: Incident, shared: list[Observation], single: dict[str, O
         if len(seen) > 1 or first.outcome == "teardown":
             faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
             continue
-        steps = [o.seconds_per_step for o in repeats if o.seconds_per_step is not None]
-        errors = [o.gradient_error for o in repeats if o.gradient_error is not None]
         runs.append(Run(
             variant=name,
             outcome=first.outcome,
             error=first.error,
             message=first.message,
-            gradient_error=_round(statistics.median(errors)) if errors else None,
+            gradient_error=_median(o.gradient_error for o in repeats),
+            rank_spread=_median(o.rank_spread for o in repeats),
             repeats=len(repeats),
             alone=name in single,
-            seconds=_round(statistics.median(o.seconds for o in repeats)),
-            seconds_per_step=_round(statistics.median(steps)) if steps else None,
+            seconds=_median(o.seconds for o in repeats),
+            seconds_per_step=_median(o.seconds_per_step for o in repeats),
         ))
     return runs, faults
 
@@ -347,5 +345,7 @@ def write(incident: Incident, evidence: Evidence) -> Path:
     return path
 
 
-def _round(value: float) -> float:
-    return float(f"{value:.3g}")
+def _median(values: Iterable[float | None]) -> float | None:
+    """The median to three digits; None where there is nothing to measure."""
+    measured = [value for value in values if value is not None]
+    return float(f"{statistics.median(measured):.3g}") if measured else None

@@ -24,7 +24,7 @@ DEFAULTS = dict(
     checkpointed=(0, 1, 2, 3),  # which layers
     find_unused_parameters=True,  # what transformers' Trainer picks for a PeftModel
     static_graph=False,
-    runs="once",  # in each backward; or "stack-twice", "layers-twice", "two-forwards"
+    runs="once",  # or "stack-twice", "layers-twice", "layer-1-twice", "two-forwards"
     every_second_step=None,  # the last layer is left out ("skip") or runs again ("repeat")
     mode="train",  # or "eval", or "generate": eval() for a generation, then train()
     outside=None,  # what the loss uses outside forward: a "shared" or an "extra" parameter
@@ -40,6 +40,7 @@ VARIANTS = {
     "non-reentrant": REENTRANT_FALSE,
     "non-reentrant-stack-twice": dict(REENTRANT_FALSE, runs="stack-twice"),
     "non-reentrant-layers-twice": dict(REENTRANT_FALSE, runs="layers-twice"),
+    "non-reentrant-layer-1-twice": dict(REENTRANT_FALSE, runs="layer-1-twice"),
     "non-reentrant-two-forwards": dict(REENTRANT_FALSE, runs="two-forwards"),
     "find-unused-true-stack-twice": dict(runs="stack-twice"),
     "find-unused-true-layers-twice": dict(runs="layers-twice"),
@@ -47,6 +48,7 @@ VARIANTS = {
     "find-unused-false": FIND_FALSE,
     "find-unused-false-stack-twice": dict(FIND_FALSE, runs="stack-twice"),
     "find-unused-false-layers-twice": dict(FIND_FALSE, runs="layers-twice"),
+    "find-unused-false-layer-1-twice": dict(FIND_FALSE, runs="layer-1-twice"),
     "find-unused-false-two-forwards": dict(FIND_FALSE, runs="two-forwards"),
     "static-graph": STATIC,
     "static-graph-stack-twice": dict(STATIC, runs="stack-twice"),
@@ -102,8 +104,8 @@ class Model(nn.Module):
             order = [0, 1, 2] if s["every_second_step"] == "skip" else [0, 1, 2, 3, 3]
         if s["runs"] == "stack-twice":
             order = order + order
-        if s["runs"] == "layers-twice":
-            order = sorted(order + order)
+        if s["runs"] in ("layers-twice", "layer-1-twice"):
+            order = sorted(order + (order if s["runs"] == "layers-twice" else [1]))
         x = self.embed(tokens).requires_grad_()  # what peft's enable_input_require_grads() does
         for i in order:
             if s["checkpointing"] and self.training and i in s["checkpointed"]:
@@ -152,12 +154,25 @@ def run(variant):
     else:
         model = train(settings)
     reference = train({**settings, "checkpointing": None})
-    pairs = zip(trainable(model), trainable(reference))
-    error = torch.stack([(p - ref).abs().max() / ref.abs().max() for p, ref in pairs]).max().detach()
+    return compare(variant, trainable(model), trainable(reference))
+
+
+def compare(variant, trained, reference):
+    """The largest differences on any rank: to one process, and between the ranks."""
+    scales = [ref.abs().max() for ref in reference]
+    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
+    spread = [torch.zeros(())]
     if dist.is_initialized():
-        dist.all_reduce(error, op=dist.ReduceOp.MAX)
+        first = [p.detach().clone() for p in trained]
+        for p in first:
+            dist.broadcast(p, src=0)
+        spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
+    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
+    if dist.is_initialized():
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    error, spread = worst.tolist()
     outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error.item()}
+    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
 
 
 def trainable(model):

@@ -114,16 +114,26 @@ def run(variant):
     finally:
         engine.destroy()  # or its hooks outlive a failed variant
     reference = train_alone(settings["runs"], batches.to(engine.device))
-    pairs = zip(trained, trainable(reference))
-    error = torch.stack([(p - ref).abs().max() / ref.abs().max() for p, ref in pairs]).max().detach()
-    dist.all_reduce(error, op=dist.ReduceOp.MAX)
-    return {
-        "variant": variant,
-        "outcome": "match" if error <= 1e-5 else "diverge",
-        "gradient_error": error.item(),
-        "seconds_per_step": statistics.median(seconds),
-    }
+    seconds_per_step = {"seconds_per_step": statistics.median(seconds)}
+    return compare(variant, trained, trainable(reference)) | seconds_per_step
 # --8<-- [end:train]
+
+
+# --8<-- [start:compare]
+def compare(variant, trained, reference):
+    """The largest differences on any rank: to one process, and between the ranks."""
+    scales = [ref.abs().max() for ref in reference]
+    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
+    first = [p.clone() for p in trained]
+    for p in first:
+        dist.broadcast(p, src=0)
+    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
+    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    error, spread = worst.tolist()
+    outcome = "match" if error <= 1e-5 else "diverge"
+    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+# --8<-- [end:compare]
 
 
 def seeded(runs, reentrant):
