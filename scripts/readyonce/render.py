@@ -20,6 +20,7 @@ import yaml
 from readyonce import articles
 from readyonce.catalog import (
     LANGUAGES,
+    Affected,
     Catalog,
     Claim,
     Environment,
@@ -66,8 +67,6 @@ WORDS: dict[str, dict[Language, str]] = {
     "affected": {"en": "Affected", "zh": "受影响"},
     "fixed": {"en": "Fixed in", "zh": "修复于"},
     "basis": {"en": "Basis", "zh": "依据"},
-    "from": {"en": "from {}", "zh": "{} 起"},
-    "until": {"en": "{} up to, not including, {}", "zh": "{} 起，{} 之前"},
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
@@ -202,7 +201,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         file.fix.option,
         "```",
         "",
-        f"**{say('affected', language)}.** " + "; ".join(f"{a.package} {_range(a, language)}" for a in file.affected),
+        f"**{say('affected', language)}.** " + "; ".join(f"{a.package} {_range(a)}" for a in file.affected),
         "",
     ]
     if "current" in incident.evidence:
@@ -343,7 +342,7 @@ def affected_table(incident: Incident, language: Language) -> str:
         basis = "; ".join(cite(source, language) for source in entry.sources)
         rows.append([
             f"`{entry.package}`",
-            _range(entry, language),
+            _range(entry),
             entry.fixed or say("not-fixed", language),
             entry.text[language],
             f"{say(entry.basis, language)}: {basis}" if basis else say(entry.basis, language),
@@ -351,10 +350,8 @@ def affected_table(incident: Incident, language: Language) -> str:
     return table(rows)
 
 
-def _range(entry, language: Language) -> str:
-    if entry.fixed:
-        return WORDS["until"][language].format(entry.introduced, entry.fixed)
-    return WORDS["from"][language].format(entry.introduced)
+def _range(entry: Affected) -> str:
+    return f"≥ {entry.introduced}" + (f", < {entry.fixed}" if entry.fixed else "")
 
 
 def evidence_list(incident: Incident, language: Language) -> str:
@@ -463,7 +460,7 @@ def say(key: str, language: Language) -> str:
 
 
 def chip(text: str, kind: str) -> str:
-    return f"[{text}]{{ .ro-chip .ro-{kind} }}"
+    return f'<span class="ro-chip ro-{kind}">{text}</span>'
 
 
 def cite(source: Source, language: Language) -> str:
@@ -621,7 +618,7 @@ def _plain(text: str, colour: bool) -> str:
             continue
         if re.match(r" *</?(div|figure|figcaption)\b", line) or re.match(r" *\{[^}]*\} *$", line):
             continue
-        line = re.sub(r"\[([^\]]+)\]\{ ?\.ro-chip[^}]*\}", r"[\1]", line)
+        line = re.sub(r"<span[^>]*>([^<]*)</span>", r"[\1]", line)
         line = re.sub(r" *\{ ?[#.][^}]*\}", "", line)
         line = re.sub(r'^( *)(\?\?\?\+?|!!!) \w+ "(.*)"', r"\1\3", line)
         line = re.sub(r"\[([^\]]+)\]\((https?://[^)]+)\)", r"\1 <\2>", line)
