@@ -177,10 +177,10 @@ class Tags(Model):
     framework: list[NonEmpty]
     strategy: list[NonEmpty]
     hardware: list[NonEmpty]
-    symptom: list[NonEmpty]
+    symptom: list[Text]
 
-    def all(self) -> list[str]:
-        return [*self.framework, *self.strategy, *self.hardware, *self.symptom]
+    def all(self, language: Language) -> list[str]:
+        return [*self.framework, *self.strategy, *self.hardware, *(symptom[language] for symptom in self.symptom)]
 
 
 class IncidentFile(Model):

@@ -27,6 +27,7 @@ def problems(catalog: Catalog) -> list[Problem]:
         _runs(catalog, incident)
         _claims(catalog, incident)
         _environments(catalog, incident)
+        _filled(catalog, incident)
     _pages(catalog)
     _generated(catalog)
     return sorted(set(catalog.problems))
@@ -129,6 +130,14 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
             if wrong or (run.outcome in ("match", "diverge")) != (run.gradient_error is not None):
                 add(catalog, record, ("runs", index, "outcome"), f"outcome `{run.outcome}` of `{run.variant}` does not follow from its gradient error",
                     VERIFY.format(incident.id))
+
+
+def _filled(catalog: Catalog, incident: Incident) -> None:
+    pages = [catalog.root / "docs" / language / "incidents" / f"{incident.id}.md" for language in LANGUAGES]
+    for path in [*sorted(incident.folder.glob("*.*")), *filter(Path.is_file, pages)]:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if "TODO" in line:
+                add(catalog, path, number, "a TODO of the skeleton is left", "Replace it.")
 
 
 def _claims(catalog: Catalog, incident: Incident) -> None:

@@ -183,10 +183,13 @@ def render_(options) -> int:
 
 
 def new(options) -> int:
-    from readyonce import scaffold
+    from readyonce import render, scaffold
 
-    for path in scaffold.create(catalog.find_root(), options.id):
+    root = catalog.find_root()
+    for path in scaffold.create(root, options.id):
         print(f"wrote {path}")
+    for path in render.write(catalog.load(root).require_sound()):
+        print(f"brought {path} up to date")
     print(f"\nReplace every TODO, then: readyonce verify {options.id} --write && readyonce check")
     return GOOD
 

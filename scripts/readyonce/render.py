@@ -8,6 +8,7 @@ them and `write(only_check=True)` says which are out of date.
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import re
@@ -47,7 +48,7 @@ WORDS: dict[str, dict[Language, str]] = {
     },
     "diverge-sentence": {
         "en": "It finishes, and the parameters are off by {}.",
-        "zh": "训练能跑完，但参数偏差 {}。",
+        "zh": "训练能跑完，但参数偏了 {}。",
     },
     "hang-sentence": {"en": "Ended at its time limit.", "zh": "到时限后被终止。"},
     "holds": {"en": "holds", "zh": "成立"},
@@ -56,9 +57,9 @@ WORDS: dict[str, dict[Language, str]] = {
     "open": {"en": "open", "zh": "未定"},
     "yes": {"en": "do it", "zh": "推荐"},
     "no": {"en": "do not", "zh": "不推荐"},
-    "only if": {"en": "only if it fits", "zh": "有条件"},
-    "run": {"en": "run here", "zh": "在此运行"},
-    "source": {"en": "source only", "zh": "仅有来源"},
+    "only if": {"en": "only if it fits", "zh": "符合条件再用"},
+    "run": {"en": "run here", "zh": "已实测"},
+    "source": {"en": "source only", "zh": "只有来源"},
     "inferred": {"en": "inferred", "zh": "推断"},
     "variant": {"en": "Variant", "zh": "变体"},
     "what": {"en": "What is set", "zh": "设置"},
@@ -71,23 +72,23 @@ WORDS: dict[str, dict[Language, str]] = {
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
     "fix": {"en": "Fix", "zh": "解决"},
-    "wording": {"en": "Text", "zh": "文字"},
-    "where": {"en": "Where", "zh": "出处"},
+    "wording": {"en": "Text", "zh": "报错原文"},
+    "where": {"en": "When", "zh": "说明"},
     "seen-in": {"en": "Seen in", "zh": "见于"},
     "sources": {"en": "Sources", "zh": "来源"},
-    "proof": {"en": "{} of {} runs came out as this predicts.", "zh": "{} / {} 次运行与该说法的预测一致。"},
+    "proof": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行中有 {0} 次符合这条说法的预测。"},
     "predicted": {"en": "Predicted", "zh": "预测"},
     "seen": {"en": "Seen", "zh": "实际"},
     "environment": {"en": "Environment", "zh": "环境"},
     "not-run": {"en": "not run", "zh": "未运行"},
-    "others": {"en": "The {} others came out as predicted.", "zh": "其余 {} 次与预测一致。"},
+    "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
     "ratio": {
         "en": "On {device}, a step of `{variant}` takes {ratio} times that of `{against}`.",
         "zh": "在 {device} 上，`{variant}` 每步耗时是 `{against}` 的 {ratio} 倍。",
     },
     "verified": {
         "en": "Verified on {date} with {versions} on {device} ({backend}, {world_size} ranks).",
-        "zh": "{date} 验证：{versions}，{device}（{backend}，{world_size} 个进程）。",
+        "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
     },
     "reported": {
         "en": "Reported on {hardware}: [{link}]({url}), {date}. Not run on this hardware.",
@@ -100,13 +101,20 @@ WORDS: dict[str, dict[Language, str]] = {
     "withdrawn": {"en": "This incident is withdrawn.", "zh": "该事故已撤回。"},
     "summary": {
         "en": "{variants} variants, {runs} runs in this environment; each variant also alone, as a reader starts it.",
-        "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还按读者的方式单独运行过。",
+        "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还单独启动跑过一次，和读者的用法一样。",
     },
     "recorded": {
         "en": "Only the options of {} were read here; nothing was trained.",
         "zh": "这里只读取了 {} 的选项，没有训练。",
     },
-    "incidents": {"en": "Incidents", "zh": "事故"},
+    # Punctuation, which differs as much as words do.
+    "colon": {"en": ": ", "zh": "："},
+    "semicolon": {"en": "; ", "zh": "；"},
+    "comma": {"en": ", ", "zh": "，"},
+    "between": {"en": ", ", "zh": "、"},
+    "next": {"en": " ", "zh": ""},
+    "label": {"en": "**{}.** {}", "zh": "**{}：**{}"},
+    "aside": {"en": "{} ({})", "zh": "{}（{}）"},
 }
 
 
@@ -195,13 +203,15 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
     if file.status == "withdrawn":
         lines += [say("withdrawn", language), ""]
     lines += [
-        f"**{say('fix', language)}.** {file.fix.text[language]}",
+        WORDS["label"][language].format(say("fix", language), file.fix.text[language]),
         "",
         "```bash",
         file.fix.option,
         "```",
         "",
-        f"**{say('affected', language)}.** " + "; ".join(f"{a.package} {_range(a)}" for a in file.affected),
+        WORDS["label"][language].format(
+            say("affected", language), say("semicolon", language).join(f"{a.package} {_range(a)}" for a in file.affected)
+        ),
         "",
     ]
     if "current" in incident.evidence:
@@ -218,8 +228,9 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
 
 
 def verified(environment: Environment, language: Language) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in environment.versions.items())
-    return WORDS["verified"][language].format(versions=versions, **environment.model_dump(exclude={"versions"}))
+    versions = say("between", language).join(f"{name} {version}" for name, version in environment.versions.items())
+    figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
+    return WORDS["verified"][language].format(versions=versions, **figures)
 
 
 def _age(incident: Incident) -> int:
@@ -261,21 +272,16 @@ def sentence(catalog: Catalog, run: Run | None, language: Language, errors: str 
 def matrix_table(incident: Incident, matrix: Matrix, environment: str, language: Language) -> str:
     """Rows: all axes but the last two (the last, where there are only two); columns: those."""
     split = len(matrix.axes) - (2 if len(matrix.axes) > 2 else 1)
-    top = list(_words(matrix.axes[split:]))
-    rows = [["", *(", ".join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top)]]
-    for left in _words(matrix.axes[:split]):
-        row = [", ".join(axis[w][language] for axis, w in zip(matrix.axes, left))]
+    top = list(itertools.product(*matrix.axes[split:]))
+    comma = say("comma", language)
+    rows = [["", *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top)]]
+    for left in itertools.product(*matrix.axes[:split]):
+        row = [comma.join(axis[w][language] for axis, w in zip(matrix.axes, left))]
         for words in top:
             run = incident.run("-".join((*left, *words)), environment)
             row.append(_cell(run, language))
         rows.append(row)
     return table(rows, "ro-matrix")
-
-
-def _words(axes) -> Iterator[tuple[str, ...]]:
-    import itertools
-
-    return itertools.product(*axes)
 
 
 def _cell(run: Run | None, language: Language) -> str:
@@ -294,15 +300,15 @@ def claim(catalog: Catalog, incident: Incident, name: str, language: Language) -
         f"{{ #claim-{name} .ro-claim }}",
         "",
     ]
-    lines += [part[language] for part in (it.when, it.why, it.note) if part]
+    lines += [say("next", language).join(part[language] for part in (it.when, it.why, it.note) if part)]
     lines += ["", *proof(incident, judgement, language)]
     if it.sources:
-        lines += [f"{say('sources', language)}: " + "; ".join(cite(s, language) for s in it.sources), "{ .ro-small }", ""]
+        lines += [say("sources", language) + say("colon", language) + cite_all(it.sources, language), "{ .ro-small }", ""]
     return "\n".join(lines)
 
 
 def proof(incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
-    """The runs behind a verdict: a collapsed list of them, longest first the ones that count."""
+    """The runs behind a verdict, collapsed; of a long list only those that came out otherwise."""
     for measured in judgement.claim.measured:
         runs = [incident.run(name, "current") for name in (measured.variant, measured.against)]
         if all(runs):
@@ -324,7 +330,7 @@ def proof(incident: Incident, judgement: Judgement, language: Language) -> Itera
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
         rows = [head, *(_prediction_row(judged, language) for judged in shown)]
         yield textwrap.indent(table(rows), "    ")
-    if len(shown) < len(predictions):
+    if shown and len(shown) < len(predictions):
         yield "    " + WORDS["others"][language].format(len(predictions) - len(shown))
         yield ""
 
@@ -339,13 +345,12 @@ def affected_table(incident: Incident, language: Language) -> str:
     rows = [[say(key, language) for key in ("package", "affected", "fixed", "what", "basis")]]
     rows[0][3] = ""
     for entry in incident.file.affected:
-        basis = "; ".join(cite(source, language) for source in entry.sources)
         rows.append([
             f"`{entry.package}`",
             _range(entry),
             entry.fixed or say("not-fixed", language),
             entry.text[language],
-            f"{say(entry.basis, language)}: {basis}" if basis else say(entry.basis, language),
+            say(entry.basis, language) + (say("colon", language) + cite_all(entry.sources, language) if entry.sources else ""),
         ])
     return table(rows)
 
@@ -363,7 +368,7 @@ def evidence_list(incident: Incident, language: Language) -> str:
             count = sum(run.repeats + run.alone for run in evidence.runs)
             lines.append("    " + WORDS["summary"][language].format(variants=len(evidence.runs), runs=count))
         else:
-            commands = ", ".join(f"`{command}`" for command in evidence.options)
+            commands = say("between", language).join(f"`{command}`" for command in evidence.options)
             lines.append("    " + WORDS["recorded"][language].format(commands))
         lines.append("")
     sources = {source.link: source for c in incident.file.claims.values() for source in c.sources}
@@ -420,7 +425,7 @@ def _seen_in(catalog: Catalog, family: FamilyFile, language: Language) -> str:
         runs = [run for evidence in incident.evidence.values() for run in evidence.runs]
         if family.family in incident.file.errors or any(run.error == family.family for run in runs):
             found.append(f"[{incident.id}](../incidents/{incident.id}.md)")
-    return ", ".join(found)
+    return say("between", language).join(found)
 
 
 def listed(catalog: Catalog, page: str) -> list[FamilyFile]:
@@ -441,10 +446,11 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
 
 def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     lines = [f"## {family.title[language]} {{ #{family.family} }}", "", family.text[language], ""]
-    lines += [f"- `{' … '.join(wording.all)}`: {wording.text[language]}" for wording in family.wordings]
-    lines += ["", f"{say('seen-in', language)}: {_seen_in(catalog, family, language) or '–'}", ""]
+    lines += [f"- `{' … '.join(wording.all)}`{say('colon', language)}{wording.text[language]}" for wording in family.wordings]
+    colon = say("colon", language)
+    lines += ["", say("seen-in", language) + colon + (_seen_in(catalog, family, language) or "–"), ""]
     if family.sources:
-        lines += [f"{say('sources', language)}: " + "; ".join(cite(s, language) for s in family.sources), ""]
+        lines += [say("sources", language) + colon + cite_all(family.sources, language), ""]
     return "\n".join(lines)
 
 
@@ -464,7 +470,11 @@ def chip(text: str, kind: str) -> str:
 
 
 def cite(source: Source, language: Language) -> str:
-    return f"[{source.link}]({source.url}) ({source.says[language]})"
+    return WORDS["aside"][language].format(f"[{source.link}]({source.url})", source.says[language])
+
+
+def cite_all(sources: Iterable[Source], language: Language) -> str:
+    return say("semicolon", language).join(cite(source, language) for source in sources)
 
 
 def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str:
@@ -562,7 +572,7 @@ def committed(catalog: Catalog) -> dict[Path, str]:
 
 def _with_front_matter(text: str, incident: Incident, language: Language) -> str:
     file = incident.file
-    matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all()}
+    matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
     dumped = yaml.safe_dump(matter, allow_unicode=True, sort_keys=False, width=10_000)
     body = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
     return f"---\n{dumped}---\n\n{body}"

@@ -1,0 +1,43 @@
+# `make serve` opens the wiki, `make test` runs everything; `make help` lists the rest.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help serve site test bench lock clean
+
+help: ## what there is
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+
+serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
+	@$(BIN)/readyonce serve
+
+site: .venv/site.stamp ## build the wiki once, into site/
+	@$(BIN)/readyonce site
+
+test: .venv/tests.stamp ## build the wiki and run every test
+	@scripts/system-packages chromium shellcheck
+	@$(BIN)/readyonce site
+	@$(BIN)/python -m pytest
+
+bench: .venv/tests.stamp ## print how long things take, as ratios
+	@$(BIN)/python tests/bench/bench.py
+
+lock: .venv/site.stamp ## pin the site's dependencies again, from requirements.in
+	@$(BIN)/pip install --quiet uv
+	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet requirements.in -o requirements.txt
+
+clean: ## remove what was built, but not .venv
+	rm -rf build site
+
+# ---- what is installed; nothing to do while the lists are unchanged
+
+.venv/site.stamp: requirements.txt pyproject.toml
+	@echo "Installing what the wiki needs ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/tests.stamp: .venv/site.stamp tests/requirements.txt
+	@echo "Installing what the tests need (torch, DeepSpeed, transformers, peft ...) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@touch $@

@@ -1,0 +1,58 @@
+"""Bad input gets an error that names file, line and remedy; `faults/` has one file for each fault.
+
+A fault file says what to do to a copy of the project (`edit` with `find` and `replace`, `remove`,
+`remove_tree`, or `link` and `to`), and what must be said: `says`, in `file` (the edited one), at
+`line`, or where the text `near` begins.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
+from conftest import ROOT, command, edit
+
+from readyonce import catalog, check
+
+FAULTS = sorted((Path(__file__).parent / "faults").glob("*.yml"))
+
+
+def test_nothing_to_mend():
+    assert check.problems(catalog.load(ROOT)) == []
+
+
+@pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
+def test_fault(copy, path):
+    fault = catalog.parse_yaml(path.read_text(encoding="utf-8"))
+    commit(copy, fault)
+    found = check.problems(catalog.load(copy))
+    file = fault.get("file") or fault["edit"]
+    told = [problem for problem in found if problem.file == file and fault["says"] in problem.what]
+    assert told, "\n".join(map(str, found)) or "nothing was found"
+    assert told[0].remedy
+    if near := fault.get("near"):
+        text = (copy / file).read_text(encoding="utf-8")
+        assert told[0].line == text[: text.index(near)].count("\n") + 1, told[0]
+    if line := fault.get("line"):
+        assert told[0].line == int(line), told[0]
+
+
+def commit(copy: Path, fault: dict) -> None:
+    if "edit" in fault:
+        edit(copy / fault["edit"], fault["find"], fault["replace"])
+    if "remove" in fault:
+        (copy / fault["remove"]).unlink()
+    if "remove_tree" in fault:
+        shutil.rmtree(copy / fault["remove_tree"])
+    if "link" in fault:
+        (copy / fault["link"]).symlink_to(fault["to"])
+
+
+def test_all_faults_in_one_go(copy):
+    names = ("heading-without-id", "dead-link", "unknown-error-family", "symlink-under-snippets")
+    faults = [catalog.parse_yaml((FAULTS[0].parent / f"{name}.yml").read_text(encoding="utf-8")) for name in names]
+    for fault in faults:
+        commit(copy, fault)
+    told = command("check", root=copy)
+    assert told.returncode == 1
+    for fault in faults:
+        assert fault["says"] in told.stderr

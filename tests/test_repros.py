@@ -1,0 +1,56 @@
+"""A repro is one file that a reader can copy: it stands alone and names its variants."""
+
+import ast
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from conftest import KNOWN, ROOT
+
+REPROS = [pytest.param(i.id, name, id=f"{i.id}/{name}") for i in KNOWN.incidents.values() for name in i.file.files]
+SCRIPTS = sorted((ROOT / "snippets" / "errors").glob("*.py"))
+
+
+def loaded(incident, path):
+    spec = importlib.util.spec_from_file_location(f"{incident}_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+    try:
+        spec.loader.exec_module(module)
+    finally:
+        sys.dont_write_bytecode = before
+    return module
+
+
+@pytest.mark.parametrize("incident, name", REPROS)
+def test_variants_are_those_declared(known, incident, name):
+    module = loaded(incident, known.incidents[incident].folder / name)
+    declared = [variant.name for variant in known.incidents[incident].variants.values() if variant.file == name]
+    assert sorted(module.VARIANTS) == sorted(declared)
+
+
+@pytest.mark.parametrize("incident, name", REPROS)
+def test_imports_nothing_of_the_project(known, incident, name):
+    tree = ast.parse((known.incidents[incident].folder / name).read_text(encoding="utf-8"))
+    roots = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    roots |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    allowed = {*sys.stdlib_module_names, "torch", "deepspeed", "transformers", "peft"}
+    assert roots <= allowed, roots - allowed
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_fix_in_code_runs(script, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-B", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_config_on_the_page_is_the_one_that_was_run(known):
+    folder = known.incidents["RO-0001"].folder
+    module = loaded("RO-0001", folder / "zero.py")
+    shown = json.loads((folder / "zero3-small-bucket.json").read_text(encoding="utf-8"))
+    assert shown == module.config(module.VARIANTS["zero3-twice-reentrant-small-bucket-accumulate-1"], world_size=2)

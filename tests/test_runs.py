@@ -1,0 +1,43 @@
+"""Every variant, run now, does what is declared and what the stored evidence says."""
+
+import pytest
+from conftest import KNOWN, RUNS
+
+from readyonce import lab
+
+
+@pytest.mark.parametrize("incident, variant, environment", RUNS)
+def test_outcome(observed, known, incident, variant, environment):
+    seen = observed[incident, variant, environment]
+    declared = known.incidents[incident].variants[variant].declared[environment]
+    assert seen.agrees_with(declared), f"declared {declared}, saw {seen.outcome} ({seen.error}): {seen.message}"
+    stored = known.incidents[incident].run(variant, environment)
+    assert stored, "no evidence is stored"
+    if stored.gradient_error is not None:
+        assert lab.same_gradient_error(stored.gradient_error, seen.gradient_error), (stored.gradient_error, seen.gradient_error)
+
+
+def one_of_each_kind():
+    """The baseline, the fix, and the first variant of every other outcome and launcher."""
+    for incident in KNOWN.incidents.values():
+        kinds = {}
+        for variant in incident.variants.values():
+            if declared := variant.declared.get("current"):
+                kinds.setdefault((str(declared), variant.launcher, variant.processes, variant.file), variant.name)
+        names = {"reported", incident.file.fix.variant, *kinds.values()}
+        yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in sorted(names))
+
+
+@pytest.mark.parametrize("incident, variant", one_of_each_kind())
+def test_alone_as_a_reader_runs_it(known, incident, variant):
+    it = known.incidents[incident]
+    seen = lab.alone(known, it, it.variants[variant], lab.interpreter(known.root, "current"))
+    assert seen.agrees_with(it.variants[variant].declared["current"]), seen.log[-3000:]
+
+
+@pytest.mark.parametrize("incident", KNOWN.incidents)
+def test_evidence_is_complete(known, incident):
+    for environment, evidence in known.incidents[incident].evidence.items():
+        for run in evidence.runs:
+            assert run.alone, f"{run.variant} in {environment} was never run alone"
+            assert run.repeats >= lab.REPEATS[run.outcome], f"{run.variant} in {environment}: {run.repeats} repeats"

@@ -1,0 +1,155 @@
+"""The built wiki: its sentences against the evidence, its ids, its links and anchors."""
+
+import json
+import re
+from html.parser import HTMLParser
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from conftest import KNOWN, RUNS
+
+LANGUAGES = {"en": "", "zh": "zh/"}
+# Written out here once more, on purpose: the sentence a reader sees must not be judged by the code that made it.
+SENTENCES = {
+    ("en", "match"): "trains right Parameters equal those of one process (",
+    ("en", "diverge"): "wrong gradients It finishes, and the parameters are off by ",
+    ("en", "error"): "fails {title}",
+    ("zh", "match"): "训练正确 参数与单进程一致（",
+    ("zh", "diverge"): "梯度错误 训练能跑完，但参数偏了 ",
+    ("zh", "error"): "报错 {title}",
+}
+CELLS = {("en", "match"): "trains right", ("en", "diverge"): "wrong gradients {percent} %", ("en", "error"): "fails",
+         ("zh", "match"): "训练正确", ("zh", "diverge"): "梯度错误 {percent} %", ("zh", "error"): "报错"}
+
+
+class Page(HTMLParser):
+    """What the tests read of a page: ids, links, and the rows of its tables as text."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.ids, self.links, self.rows, self.headers = set(), [], [], []
+        self.tables, self._row, self._cell = [], None, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if "id" in attributes:
+            self.ids.add(attributes["id"])
+        for name in ("href", "src"):
+            if name in attributes:
+                self.links.append(attributes[name])
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self._row = []
+        if tag in ("td", "th"):
+            self._cell = []
+
+    def handle_endtag(self, tag):
+        if tag in ("td", "th") and self._row is not None:
+            self._row.append(" ".join("".join(self._cell).split()))
+            self._cell = None
+        if tag == "tr":
+            self.rows.append(self._row)
+            self.tables[-1].append(self._row)
+            self._row = None
+
+    def handle_data(self, data):
+        if self._cell is not None:
+            self._cell.append(data)
+
+
+@pytest.fixture(scope="session")
+def pages(built):
+    return {path.relative_to(built).as_posix(): Page(path.read_text(encoding="utf-8")) for path in built.rglob("*.html")}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("incident, variant, environment", RUNS)
+def test_sentence_says_what_the_run_showed(pages, known, incident, variant, environment, language):
+    page = pages[f"{LANGUAGES[language]}incidents/{incident}/index.html"]
+    it = known.incidents[incident]
+    run = it.run(variant, environment)
+    if variant in it.file.variants:
+        wanted = SENTENCES[language, run.outcome].format(title=run.error and known.families[run.error].title[language])
+        rows = [row for row in page.rows if row[0] == variant and len(row) == 3]
+        assert rows
+        for row in rows:
+            assert row[2].startswith(wanted), row
+            if run.outcome == "diverge":
+                assert float(re.search(r"([\d.]+) %", row[2])[1]) == pytest.approx(100 * run.gradient_error, rel=0.06)
+    else:
+        cell = cell_of(page, it, variant, environment, language)
+        percent = f"{100 * run.gradient_error:.2g}" if run.outcome == "diverge" else ""
+        assert cell == CELLS[language, run.outcome].format(percent=percent)
+
+
+def cell_of(page, incident, variant, environment, language):
+    """The cell of a matrix variant, found by the words of its axes in the table's head and first column."""
+    for matrix in incident.file.matrices:
+        for words in matrix.names():
+            if "-".join(words) != variant:
+                continue
+            texts = [axis[word][language] for axis, word in zip(matrix.axes, words)]
+            comma = {"en": ", ", "zh": "，"}[language]
+            left, top = comma.join(texts[:-2]), comma.join(texts[-2:])
+            last = comma.join(axis[list(axis)[-1]][language] for axis in matrix.axes[-2:])
+            tables = [table for table in page.tables if table[0][-1] == last]
+            table = tables[incident.file.files[matrix.file].index(environment)]
+            (row,) = [row for row in table if row[0] == left]
+            return row[table[0].index(top)]
+    raise AssertionError(variant)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_ids_are_the_same_everywhere(pages, built, root, language):
+    snippets = {path.name for path in (root / "snippets").glob("RO-*")}
+    articles = {path.stem for path in (root / "docs" / language / "incidents").glob("RO-*.md")}
+    indexes = [{row[0][:7] for row in pages[f"{LANGUAGES[language]}{name}index.html"].rows if row[0].startswith("RO-")} for name in ("", "incidents/")]
+    listed = {entry["id"] for entry in json.loads((built / "api/v1/incidents.json").read_text(encoding="utf-8"))}
+    navigation = (root / {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}[language]).read_text(encoding="utf-8")
+    assert snippets == articles == listed == set(KNOWN.incidents) == set(re.findall(r"incidents/(RO-\d{4})\.md", navigation))
+    assert indexes == [snippets, snippets]
+
+
+def test_every_internal_link_and_anchor_goes_somewhere(pages, built):
+    dead = []
+    for name, page in pages.items():
+        if name.endswith("404.html"):
+            continue  # its addresses are absolute: it is served from anywhere
+        for link in page.links:
+            if re.match(r"[a-z]+:|//", link) and not link.startswith("data:"):
+                continue
+            if link.startswith("data:") or not link:
+                continue
+            target, anchor = urldefrag(unquote(link))
+            path = (built / name).parent / target.partition("?")[0] if target else built / name
+            path = path / "index.html" if path.is_dir() else path
+            resolved = path.resolve()
+            if not resolved.is_file():
+                dead.append(f"{name}: {link}")
+            elif anchor and not anchor.startswith("__") and resolved.suffix == ".html":
+                other = pages[resolved.relative_to(built.resolve()).as_posix()]
+                if anchor not in other.ids:
+                    dead.append(f"{name}: {link}")
+    assert not dead, "\n".join(dead)
+
+
+def test_each_page_links_to_itself_in_the_other_language(pages):
+    for name in pages:
+        if not name.endswith("404.html"):
+            other = name[3:] if name.startswith("zh/") else f"zh/{name}"
+            assert other in pages, name
+
+
+def test_claims_json_follows_from_the_evidence(built, known):
+    for entry in json.loads((built / "api/v1/claims.json").read_text(encoding="utf-8")):
+        incident = known.incidents[entry["incident"]]
+        assert set(entry["text"]) == {"en", "zh"} and all(entry["text"].values())
+        truths = []
+        for label, predicted in entry["predicted"].items():
+            run = incident.run(*label.split("@"))
+            assert entry["observed"][label] == run.outcome
+            truths.append(predicted.split(":")[0] == run.outcome and predicted.split(":")[1:] in ([], [run.error]))
+        if entry["basis"] == "run":
+            assert entry["verdict"] == ("holds" if all(truths) else "depends" if any(truths) else "fails")
