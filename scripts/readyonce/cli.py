@@ -89,22 +89,23 @@ def run(options) -> int:
 
 
 def verify(options) -> int:
-    from readyonce import lab
-
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     ids = _known(root, options.ids) or list(known.incidents)
-    faults: list[str] = []
+    count = 0
     for incident in (known.incidents[id] for id in ids):
         for environment in _environments(incident, options.environment):
-            faults += _verify(root, known, incident, environment, options, lab)
-    for fault in faults:
-        print(fault, file=sys.stderr)
-    print("As declared." if not faults else f"{_count(len(faults), 'difference')}.")
-    return DIFFERENT if faults else GOOD
+            for fault in _verify(root, known, incident, environment, options):
+                print(fault, file=sys.stderr, flush=True)
+                count += 1
+    print("As declared." if not count else f"{_count(count, 'difference')}.")
+    return DIFFERENT if count else GOOD
 
 
-def _verify(root, known, incident, environment, options, lab) -> list[str]:
+def _verify(root, known, incident, environment, options) -> list[str]:
+    """Run an incident's variants in one environment; returns a line for each difference."""
+    from readyonce import lab
+
     python = _interpreter(root, environment)
     variants = [v for v in incident.variants.values() if environment in v.declared]
     label = f"{incident.id} in {environment}"
@@ -130,7 +131,8 @@ def _verify(root, known, incident, environment, options, lab) -> list[str]:
     for seen in [*shared, *single.values()]:
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
-            faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{seen.message or ''}".rstrip())
+            details = seen.message or seen.log[-3000:]
+            faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{details}".rstrip())
         stored = incident.run(seen.variant, environment)
         if not options.write and stored and stored.gradient_error is not None and seen.gradient_error is not None:
             if not lab.same_gradient_error(stored.gradient_error, seen.gradient_error):
@@ -146,9 +148,9 @@ def _verify(root, known, incident, environment, options, lab) -> list[str]:
             if environment in where
         }
         evidence = catalog.Evidence(environment=lab.describe(root, environment, python), options=recorded, runs=runs)
-        print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}")
+        print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
     else:
-        print(f"{label}: {_count(len(shared) + len(single), 'run')}")
+        print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults
 
 

@@ -171,7 +171,7 @@ def _launch(incident: Incident, variants: list[Variant], python: Path) -> Iterat
         ]
         plan.write_text(json.dumps({"results": str(results), "items": items}), encoding="utf-8")
         processes = max(v.processes for v in variants)
-        with _running([*_torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
+        with running([*torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
             limit, since, partial = START_LIMIT, time.monotonic(), ""
             while True:
                 ended = process.poll() is not None
@@ -203,10 +203,10 @@ def _finished(variant: Variant, result: dict, seconds: float, log: str = "") -> 
 
 def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) -> Observation:
     """Run one variant as a reader would: `torchrun repro.py NAME`, or `python repro.py NAME`."""
-    launcher = [python] if variant.launcher == "python" else _torchrun(python, variant.processes)
+    launcher = [python] if variant.launcher == "python" else torchrun(python, variant.processes)
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
         started = time.monotonic()
-        with _running([*launcher, incident.folder / variant.file, variant.name], python, scratch) as process:
+        with running([*launcher, incident.folder / variant.file, variant.name], python, scratch) as process:
             try:
                 code = process.wait(incident.file.time_limit + START_LIMIT)
             except subprocess.TimeoutExpired:
@@ -244,13 +244,13 @@ def message_in(log: str) -> str:
     return ""
 
 
-def _torchrun(python: Path, processes: int) -> list:
+def torchrun(python: Path, processes: int) -> list:
     # --standalone: a free port, in torch releases too where plain torchrun takes 29500.
     return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
 
 
 @contextmanager
-def _running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Popen]:
+def running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
     token = uuid.uuid4().hex
     with open(Path(scratch) / "log.txt", "wb") as log:

@@ -36,6 +36,7 @@ from readyonce.catalog import (
 from readyonce.verdicts import Judged, Judgement, judge
 
 STALE_AFTER = 180  # days until a page says that its evidence is old
+NO_BREAK_SPACE, NO_BREAK_HYPHEN = "\N{NO-BREAK SPACE}", "\N{NON-BREAKING HYPHEN}"
 
 WORDS: dict[str, dict[Language, str]] = {
     "match": {"en": "trains right", "zh": "训练正确"},
@@ -67,6 +68,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "package": {"en": "Package", "zh": "包"},
     "affected": {"en": "Affected", "zh": "受影响"},
     "fixed": {"en": "Fixed in", "zh": "修复于"},
+    "note": {"en": "What holds there", "zh": "说明"},
     "basis": {"en": "Basis", "zh": "依据"},
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
     "incident": {"en": "Incident", "zh": "事故"},
@@ -215,7 +217,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "",
     ]
     if "current" in incident.evidence:
-        lines += [verified(incident.evidence["current"].environment, language), ""]
+        lines += [verified(incident, incident.evidence["current"].environment, language), ""]
         if _age(incident) > STALE_AFTER:
             lines += [f"**{say('old', language)}**", ""]
     source = Source.model_validate({"link": file.reported.source, "says": file.title})
@@ -227,8 +229,12 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
     return "\n".join(["<div class=\"ro-header\" markdown>", "", *lines, "", "</div>"]) + "\n"
 
 
-def verified(environment: Environment, language: Language) -> str:
-    versions = say("between", language).join(f"{name} {version}" for name, version in environment.versions.items())
+def verified(incident: Incident, environment: Environment, language: Language) -> str:
+    """Date, versions and device. Of the versions, those that the repros run there import, if any are."""
+    files = [name for name, where in incident.file.files.items() if environment.name in where]
+    source = "\n".join((incident.folder / name).read_text(encoding="utf-8") for name in files)
+    used = [name for name in environment.versions if re.search(rf"^(import|from) {name}\b", source, re.MULTILINE)]
+    versions = say("between", language).join(f"{name} {environment.versions[name]}" for name in used or environment.versions)
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
     return WORDS["verified"][language].format(versions=versions, **figures)
 
@@ -342,8 +348,7 @@ def _prediction_row(judged: Judged, language: Language) -> list[str]:
 
 
 def affected_table(incident: Incident, language: Language) -> str:
-    rows = [[say(key, language) for key in ("package", "affected", "fixed", "what", "basis")]]
-    rows[0][3] = ""
+    rows = [[say(key, language) for key in ("package", "affected", "fixed", "note", "basis")]]
     for entry in incident.file.affected:
         rows.append([
             f"`{entry.package}`",
@@ -363,7 +368,7 @@ def evidence_list(incident: Incident, language: Language) -> str:
     lines = []
     for name, evidence in sorted(incident.evidence.items()):
         lines.append(f"`snippets/{incident.id}/evidence/{name}.json`")
-        lines.append(f":   {verified(evidence.environment, language)}")
+        lines.append(f":   {verified(incident, evidence.environment, language)}")
         if evidence.runs:
             count = sum(run.repeats + run.alone for run in evidence.runs)
             lines.append("    " + WORDS["summary"][language].format(variants=len(evidence.runs), runs=count))
@@ -405,7 +410,7 @@ def incident_table(catalog: Catalog, language: Language, to: str) -> str:
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
         rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, f"`{file.fix.option}`"])
-    return table(rows)
+    return table(rows, "ro-stack")
 
 
 def error_table(catalog: Catalog, language: Language) -> str:
@@ -485,11 +490,13 @@ def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str
 
 def number(run: Run) -> str:
     """A gradient error for reading: `13 %` where it is wrong, `6e-08` where it is rounding."""
-    return percent(run.gradient_error) if run.outcome == "diverge" else f"{run.gradient_error:.0e}"
+    if run.outcome == "diverge":
+        return percent(run.gradient_error)
+    return f"{run.gradient_error:.0e}".replace("-", NO_BREAK_HYPHEN)
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.2g} %"
+    return f"{100 * value:.2g}{NO_BREAK_SPACE}%"
 
 
 def table_row(cells: Iterable[str]) -> str:

@@ -193,3 +193,4 @@ if __name__ == "__main__":
     if dist.is_initialized():
         dist.barrier()  # without it a rank that is done can take the store away from the other
         dist.destroy_process_group()
+        os._exit(0)  # DDP keeps gloo's threads; an ordinary exit aborts in one of them now and then
