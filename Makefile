@@ -8,7 +8,7 @@ help: ## what there is
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
-	@$(BIN)/readyonce serve
+	@$(BIN)/readyonce serve --open
 
 site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
@@ -32,6 +32,8 @@ clean: ## remove what was built, but not .venv
 
 .venv/site.stamp: requirements.txt pyproject.toml
 	@echo "Installing what the wiki needs ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed, for example: make site PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .

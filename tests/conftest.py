@@ -64,7 +64,9 @@ def copy(tmp_path) -> Path:
 
 def copy_of(root: Path, target: Path) -> Path:
     for name in ("docs", "snippets", "scripts"):
-        shutil.copytree(root / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+        shutil.copytree(
+            root / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
     for name in ("mkdocs.yml", "mkdocs.zh.yml", "requirements.txt", "pyproject.toml", "README.md"):
         if (root / name).is_file():
             shutil.copy(root / name, target / name)
@@ -83,5 +85,8 @@ def command(*arguments: str, root: Path = ROOT, **options) -> subprocess.Complet
 
     return subprocess.run(
         [sys.executable, "-m", "readyonce.cli", *arguments],
-        capture_output=True, text=True, env=os.environ | {"READYONCE_ROOT": str(root)}, **options,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"READYONCE_ROOT": str(root)},
+        **options,
     )

@@ -1,5 +1,6 @@
 """Every fenced block of every page, one test id each: `docs/en/index.md:22`."""
 
+import functools
 import json
 import subprocess
 
@@ -11,8 +12,20 @@ from readyonce.catalog import LANGUAGES
 
 PAGES = [articles.read(path) for language in LANGUAGES for path in sorted((ROOT / "docs" / language).rglob("*.md"))]
 BLOCKS = [
-    pytest.param(page, block, id=f"{page.path.relative_to(ROOT)}:{block.line}") for page in PAGES for block in page.blocks
+    pytest.param(page, block, id=f"{page.path.relative_to(ROOT)}:{block.line}")
+    for page in PAGES
+    for block in page.blocks
 ]
+
+
+@functools.cache
+def problems():
+    return check.problems(catalog.load(ROOT))
+
+
+@functools.cache
+def made(language):
+    return render.includes(catalog.load(ROOT), language)
 
 
 def shown(page: articles.Page, block: articles.Block) -> str:
@@ -20,11 +33,12 @@ def shown(page: articles.Page, block: articles.Block) -> str:
     if not block.is_include:
         return block.content
     language = page.path.relative_to(ROOT / "docs").parts[0]
-    made = render.includes(catalog.load(ROOT), language)
     parts = []
     for include in block.includes:
         path = articles.find(include, render.places(ROOT, language))
-        parts.append(articles.section(made.get(include.path) or path.read_text(encoding="utf-8"), include.section))
+        parts.append(
+            articles.section(made(language).get(include.path) or path.read_text(encoding="utf-8"), include.section)
+        )
     return "".join(parts)
 
 
@@ -47,7 +61,7 @@ def test_block(page, block):
         case language:
             pytest.fail(f"a block with language {language!r} is not tested")
     # What needs the whole project: options, includes and the like.
-    wrong = [p for p in check.problems(catalog.load(ROOT)) if p.file == str(page.path.relative_to(ROOT)) and p.line == block.line]
+    wrong = [p for p in problems() if p.file == str(page.path.relative_to(ROOT)) and p.line == block.line]
     assert not wrong, "\n".join(map(str, wrong))
 
 
@@ -56,7 +70,9 @@ def test_the_option_in_the_header_is_one_of_the_framework(known, incident):
     """The header's block is generated, so it is no block of a page; it is tested here."""
     fix = known.incidents[incident].file.fix
     accepted_by_bash(f"{fix.command} {fix.option}")
-    recorded = {e: v.options[fix.command] for e, v in known.incidents[incident].evidence.items() if fix.command in v.options}
+    recorded = {
+        e: v.options[fix.command] for e, v in known.incidents[incident].evidence.items() if fix.command in v.options
+    }
     assert recorded, f"no environment has recorded the options of {fix.command}"
     (words,) = check.commands(f"{fix.command} {fix.option}")
     for environment, options in recorded.items():
@@ -67,7 +83,9 @@ def accepted_by_bash(text: str) -> None:
     syntax = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
     assert syntax.returncode == 0, syntax.stderr
     # SC2154: a section of a script uses variables that the script sets above it.
-    style = subprocess.run(["shellcheck", "--shell=bash", "--exclude=SC2154", "-"], input=text, capture_output=True, text=True)
+    style = subprocess.run(
+        ["shellcheck", "--shell=bash", "--exclude=SC2154", "-"], input=text, capture_output=True, text=True
+    )
     assert style.returncode == 0, style.stdout
 
 

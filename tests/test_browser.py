@@ -9,8 +9,15 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync"]
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +50,11 @@ def address(built):
 
 @pytest.fixture(scope="session")
 def names(built):
-    return sorted(p.relative_to(built).as_posix().removesuffix("index.html") for p in built.rglob("*.html") if p.name != "404.html")
+    return sorted(
+        p.relative_to(built).as_posix().removesuffix("index.html")
+        for p in built.rglob("*.html")
+        if p.name != "404.html"
+    )
 
 
 def visit(browser, address, names, **context):
@@ -52,8 +63,14 @@ def visit(browser, address, names, **context):
         for name in names:
             page, requests, complaints = opened.new_page(), [], []
             page.on("request", lambda request, seen=requests: seen.append(request.url))
-            page.on("console", lambda message, seen=complaints: seen.append(message.text) if message.type == "error" else None)
-            page.on("response", lambda response, seen=complaints: seen.append(response.url) if response.status >= 400 else None)
+            page.on(
+                "console",
+                lambda message, seen=complaints: seen.append(message.text) if message.type == "error" else None,
+            )
+            page.on(
+                "response",
+                lambda response, seen=complaints: seen.append(response.url) if response.status >= 400 else None,
+            )
             page.on("pageerror", lambda error, seen=complaints: seen.append(str(error)))
             page.goto(address + name, wait_until="networkidle")
             yield name, page, requests, complaints
@@ -69,7 +86,9 @@ def test_no_request_to_a_third_party(browser, address, names):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
 def test_no_page_is_wider_than_the_screen(browser, address, names, width, scheme):
-    for name, page, _, _ in visit(browser, address, names, viewport={"width": width, "height": 844}, color_scheme=scheme):
+    for name, page, _, _ in visit(
+        browser, address, names, viewport={"width": width, "height": 844}, color_scheme=scheme
+    ):
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         wanted = {"light": "default", "dark": "slate"}[scheme]
         assert page.evaluate("document.body.getAttribute('data-md-color-scheme')") == wanted

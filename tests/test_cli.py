@@ -44,7 +44,9 @@ def test_explain_imports_nothing_heavy():
     assert told.stderr.strip() == "[]"
 
 
-@pytest.mark.parametrize("arguments", [["explain", "RO-9999"], ["run", "RO-0001", "no-such-variant"], ["verify", "RO-1"], ["nonsense"]])
+@pytest.mark.parametrize(
+    "arguments", [["explain", "RO-9999"], ["run", "RO-0001", "no-such-variant"], ["verify", "RO-1"], ["nonsense"]]
+)
 def test_bad_usage_says_what_there_is(arguments):
     told = command(*arguments)
     assert told.returncode == 2
@@ -63,5 +65,11 @@ def test_verify_says_which_environments_there_are():
 
 
 def test_closing_the_pipe_is_no_error():
-    told = subprocess.run(f"{sys.executable} -m readyonce.cli explain RO-0001 | head -1", shell=True, cwd=ROOT, capture_output=True, text=True)
+    told = subprocess.run(
+        f"{sys.executable} -m readyonce.cli explain RO-0001 | head -1",
+        shell=True,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
     assert told.returncode == 0 and "Traceback" not in told.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from readyonce import catalog, lab
 
-REPRO = '''
+REPRO = """
 import json, os, sys, time
 import torch.distributed as dist
 VARIANTS = dict.fromkeys(["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down"])
@@ -35,8 +35,8 @@ if __name__ == "__main__":
     if sys.argv[1] == "tears-down":
         os.abort()
     dist.destroy_process_group()
-'''
-INCIDENT = '''
+"""
+INCIDENT = """
 id: RO-0900
 status: active
 title: &t {en: x, zh: x}
@@ -50,7 +50,7 @@ affected: []
 files: {repro.py: [current]}
 time_limit: 8
 variants:
-'''
+"""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,8 @@ def ours() -> list[psutil.Process]:
 
 
 @pytest.mark.parametrize(
-    "name, outcome", [("fine", "match"), ("hangs", "hang"), ("raises", "error"), ("dies", "error"), ("tears-down", "teardown")]
+    "name, outcome",
+    [("fine", "match"), ("hangs", "hang"), ("raises", "error"), ("dies", "error"), ("tears-down", "teardown")],
 )
 def test_alone(toy, monkeypatch, name, outcome):
     monkeypatch.setattr(lab, "START_LIMIT", 12)
@@ -103,15 +104,26 @@ def test_alone(toy, monkeypatch, name, outcome):
 def test_together_survives_what_stalls_and_what_dies(toy):
     known, incident = toy
     names = ("raises", "hangs-on-one-rank", "empty-assertion", "dies", "fine")
-    seen = {o.variant: o for o in lab.together(known, incident, [(incident.variants[n], 1) for n in names], Path(sys.executable))}
+    seen = {
+        o.variant: o
+        for o in lab.together(known, incident, [(incident.variants[n], 1) for n in names], Path(sys.executable))
+    }
     outcomes = {name: seen[name].outcome for name in names}
-    assert outcomes == {"raises": "error", "hangs-on-one-rank": "hang", "empty-assertion": "error", "dies": "error", "fine": "match"}
+    assert outcomes == {
+        "raises": "error",
+        "hangs-on-one-rank": "hang",
+        "empty-assertion": "error",
+        "dies": "error",
+        "fine": "match",
+    }
     assert seen["empty-assertion"].message == "assert len({1, 1}) == 2\nAssertionError"
 
 
 def test_repeats(toy):
     known, incident = toy
-    seen = lab.together(known, incident, [(incident.variants["fine"], 3), (incident.variants["raises"], 2)], Path(sys.executable))
+    seen = lab.together(
+        known, incident, [(incident.variants["fine"], 3), (incident.variants["raises"], 2)], Path(sys.executable)
+    )
     assert [o.variant for o in seen].count("fine") == 3 and len(seen) == 5
 
 
@@ -136,7 +148,10 @@ lab.alone(known, incident, incident.variants["hangs"], Path(sys.executable))
 
 def test_disagreeing_runs_are_no_evidence(toy):
     _, incident = toy
-    good, bad = lab.Observation("fine", "match", gradient_error=0.0), lab.Observation("fine", "diverge", gradient_error=0.1)
+    good, bad = (
+        lab.Observation("fine", "match", gradient_error=0.0),
+        lab.Observation("fine", "diverge", gradient_error=0.1),
+    )
     assert lab.summarise(incident, [good, bad], {})[1]
     assert lab.summarise(incident, [good, good], {"fine": bad})[1]
     runs, faults = lab.summarise(incident, [good, good], {"fine": good})
@@ -144,6 +159,6 @@ def test_disagreeing_runs_are_no_evidence(toy):
 
 
 def test_torn_logs_have_their_message():
-    log = "W1 launcher\n[rank1]: Traceback (most recent call last):\n[rank1]:   File \"x\", line 1\n[rank1]:     f()\n[rank1]: ValueError: a\n[rank1]: b\nE1\n"
+    log = 'W1 launcher\n[rank1]: Traceback (most recent call last):\n[rank1]:   File "x", line 1\n[rank1]:     f()\n[rank1]: ValueError: a\n[rank1]: b\nE1\n'
     assert lab.message_in(log) == "ValueError: a\nb"
     assert lab.message_in("Signal 11 (SIGSEGV) received") == ""

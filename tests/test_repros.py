@@ -35,7 +35,9 @@ def test_variants_are_those_declared(known, incident, name):
 @pytest.mark.parametrize("incident, name", REPROS)
 def test_imports_nothing_of_the_project(known, incident, name):
     tree = ast.parse((known.incidents[incident].folder / name).read_text(encoding="utf-8"))
-    roots = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    roots = {
+        alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+    }
     roots |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     allowed = {*sys.stdlib_module_names, "torch", "deepspeed", "transformers", "peft"}
     assert roots <= allowed, roots - allowed
@@ -44,7 +46,12 @@ def test_imports_nothing_of_the_project(known, incident, name):
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
 def test_fix_in_code_runs(script, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-B", script], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        [sys.executable, "-B", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
 

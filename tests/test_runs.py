@@ -14,7 +14,10 @@ def test_outcome(observed, known, incident, variant, environment):
     stored = known.incidents[incident].run(variant, environment)
     assert stored, "no evidence is stored"
     if stored.gradient_error is not None:
-        assert lab.same_gradient_error(stored.gradient_error, seen.gradient_error), (stored.gradient_error, seen.gradient_error)
+        assert lab.same_gradient_error(stored.gradient_error, seen.gradient_error), (
+            stored.gradient_error,
+            seen.gradient_error,
+        )
 
 
 def one_of_each_kind():

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from conftest import edit
 
 TESTS = Path(__file__).parent
@@ -18,8 +17,19 @@ TESTS = Path(__file__).parent
 def suite(copy: Path, *arguments: str) -> subprocess.CompletedProcess:
     """This suite on `copy`, with the package of `copy`."""
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", str(TESTS.parent / "pyproject.toml"), *arguments],
-        cwd=TESTS, capture_output=True, text=True,
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            str(TESTS.parent / "pyproject.toml"),
+            *arguments,
+        ],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
         env=os.environ | {"READYONCE_ROOT": str(copy), "PYTHONPATH": str(copy / "scripts")},
     )
 
@@ -31,7 +41,13 @@ def red(copy: Path, *arguments: str) -> str:
 
 
 def test_untouched_the_same_selections_are_green(copy):
-    done = suite(copy, "test_check.py::test_nothing_to_mend", "test_runs.py", "-k", "nothing_to_mend or test_outcome and (reported or find-unused-false@)")
+    done = suite(
+        copy,
+        "test_check.py::test_nothing_to_mend",
+        "test_runs.py",
+        "-k",
+        "nothing_to_mend or test_outcome and (reported or find-unused-false@)",
+    )
     assert done.returncode == 0, done.stdout
 
 
@@ -42,18 +58,32 @@ def test_failing_variant_made_to_pass(copy):
 
 def test_fix_made_to_fail(copy):
     edit(copy / "snippets/RO-0001/repro.py", '"non-reentrant": REENTRANT_FALSE', '"non-reentrant": {}')
-    assert "declared match, saw error (ddp-ready-twice)" in red(copy, "test_runs.py", "-k", "RO-0001/non-reentrant@current")
+    assert "declared match, saw error (ddp-ready-twice)" in red(
+        copy, "test_runs.py", "-k", "RO-0001/non-reentrant@current"
+    )
 
 
 def test_fix_made_to_train_wrong(copy):
     # One rank keeps its own gradients: it finishes, and only the comparison can tell.
-    edit(copy / "snippets/RO-0001/repro.py", "        optimizer.step()\n", "        optimizer.param_groups[0]['lr'] += 0.01 * rank\n        optimizer.step()\n")
+    edit(
+        copy / "snippets/RO-0001/repro.py",
+        "        optimizer.step()\n",
+        "        optimizer.param_groups[0]['lr'] += 0.01 * rank\n        optimizer.step()\n",
+    )
     assert "declared match, saw diverge" in red(copy, "test_runs.py", "-k", "RO-0001/non-reentrant@current")
 
 
 def test_wrong_expected_message(copy):
-    edit(copy / "snippets/errors/ddp-ready-twice.yml", "all: [Expected to mark a variable ready only once.]", "all: [Expected to mark a variable ready exactly once.]")
-    edit(copy / "snippets/errors/ddp-ready-twice.yml", "none: [Expected to mark a variable ready only once.]", "none: [ready only once]")
+    edit(
+        copy / "snippets/errors/ddp-ready-twice.yml",
+        "all: [Expected to mark a variable ready only once.]",
+        "all: [Expected to mark a variable ready exactly once.]",
+    )
+    edit(
+        copy / "snippets/errors/ddp-ready-twice.yml",
+        "none: [Expected to mark a variable ready only once.]",
+        "none: [ready only once]",
+    )
     assert "saw error (None)" in red(copy, "test_runs.py", "-k", "test_outcome and reported")
     assert "does not fit the wordings" in red(copy, "test_check.py::test_nothing_to_mend")
 
@@ -67,34 +97,50 @@ def make_it_match_in_the_evidence(copy: Path, variant: str) -> None:
 
 def test_outcome_edited_in_the_evidence(copy):
     make_it_match_in_the_evidence(copy, "find-unused-false-stack-twice")
-    assert "is declared diverge, and its run in `current` shows match" in red(copy, "test_check.py::test_nothing_to_mend")
+    assert "is declared diverge, and its run in `current` shows match" in red(
+        copy, "test_check.py::test_nothing_to_mend"
+    )
 
 
 def test_outcome_edited_in_evidence_and_declaration(copy):
     make_it_match_in_the_evidence(copy, "find-unused-false-stack-twice")
-    edit(copy / "snippets/RO-0001/incident.yml", "    outcome: diverge\n    claims: [find-unused-false]", "    outcome: match\n    claims: [find-unused-false]")
+    edit(
+        copy / "snippets/RO-0001/incident.yml",
+        "    outcome: diverge\n    claims: [find-unused-false]",
+        "    outcome: match\n    claims: [find-unused-false]",
+    )
     assert "declared match, saw diverge" in red(copy, "test_runs.py", "-k", "find-unused-false-stack-twice@current")
 
 
 def test_outcome_edited_in_the_declaration(copy):
-    edit(copy / "snippets/RO-0001/incident.yml", "    outcome: diverge\n    claims: [find-unused-false]", "    outcome: match\n    claims: [find-unused-false]")
-    assert "is declared match, and its run in `current` shows diverge" in red(copy, "test_check.py::test_nothing_to_mend")
+    edit(
+        copy / "snippets/RO-0001/incident.yml",
+        "    outcome: diverge\n    claims: [find-unused-false]",
+        "    outcome: match\n    claims: [find-unused-false]",
+    )
+    assert "is declared match, and its run in `current` shows diverge" in red(
+        copy, "test_check.py::test_nothing_to_mend"
+    )
 
 
 def test_verdict_that_no_longer_follows(copy):
     # The claim was judged on cases that go wrong; without them the words under `when` are unfounded.
     path = copy / "snippets/RO-0001/incident.yml"
     text = path.read_text(encoding="utf-8")
-    text = text.replace("    claims: [find-unused-false]\n", "").replace("[find-unused-false, reentrant-passes]", "[reentrant-passes]")
+    text = text.replace("    claims: [find-unused-false]\n", "").replace(
+        "[find-unused-false, reentrant-passes]", "[reentrant-passes]"
+    )
     path.write_text(text.replace("[find-unused-false, fixed-graph]", "[fixed-graph]"), encoding="utf-8")
-    assert "claim `find-unused-false` has verdict `holds`, and `when` says it depends" in red(copy, "test_check.py::test_nothing_to_mend")
+    assert "claim `find-unused-false` has verdict `holds`, and `when` says it depends" in red(
+        copy, "test_check.py::test_nothing_to_mend"
+    )
 
 
 def test_translated_section_dropped(copy):
     path = copy / "docs/zh/incidents/RO-0001.md"
     text = path.read_text(encoding="utf-8")
     start = text.index("## ", text.index("{#affected}") - 40)
-    path.write_text(text[:start] + text[text.index("## ", text.index("{#affected}")):], encoding="utf-8")
+    path.write_text(text[:start] + text[text.index("## ", text.index("{#affected}")) :], encoding="utf-8")
     assert "section {#affected} is missing" in red(copy, "test_check.py::test_nothing_to_mend")
 
 
@@ -104,7 +150,11 @@ def test_option_that_the_framework_does_not_have(copy):
 
 
 def test_option_in_a_block_of_the_page(copy):
-    edit(copy / "docs/en/incidents/RO-0001.md", "torchrun --nproc-per-node 2 repro.py reported", "torchrun --processes 2 repro.py reported")
+    edit(
+        copy / "docs/en/incidents/RO-0001.md",
+        "torchrun --nproc-per-node 2 repro.py reported",
+        "torchrun --processes 2 repro.py reported",
+    )
     assert "`torchrun` has no option `--processes`" in red(copy, "test_blocks.py", "-k", "docs/en/incidents/RO-0001")
 
 

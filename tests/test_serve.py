@@ -30,7 +30,9 @@ def test_serve_rebuilds_the_language_concerned(copy, tmp_path):
     with log.open("w") as output:
         process = subprocess.Popen(
             [sys.executable, "-u", "-m", "readyonce.cli", "serve", "--port", "0"],
-            stdout=output, stderr=subprocess.STDOUT, env=os.environ | {"READYONCE_ROOT": str(copy)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | {"READYONCE_ROOT": str(copy)},
         )
     try:
         assert wait_for(lambda: "Serving" in log.read_text()), log.read_text()
@@ -61,6 +63,9 @@ def test_a_taken_port_is_said_in_words(copy):
         taken.listen()
         told = subprocess.run(
             [sys.executable, "-m", "readyonce.cli", "serve", "--port", str(taken.getsockname()[1])],
-            capture_output=True, text=True, env=os.environ | {"READYONCE_ROOT": str(copy)}, timeout=120,
+            capture_output=True,
+            text=True,
+            env=os.environ | {"READYONCE_ROOT": str(copy)},
+            timeout=120,
         )
     assert told.returncode == 1 and "Try: readyonce serve --port 0" in told.stderr and "Traceback" not in told.stderr

@@ -18,8 +18,14 @@ SENTENCES = {
     ("zh", "diverge"): "梯度错误 训练能跑完，但参数偏了 ",
     ("zh", "error"): "报错 {title}",
 }
-CELLS = {("en", "match"): "trains right", ("en", "diverge"): "wrong gradients {percent} %", ("en", "error"): "fails",
-         ("zh", "match"): "训练正确", ("zh", "diverge"): "梯度错误 {percent} %", ("zh", "error"): "报错"}
+CELLS = {
+    ("en", "match"): "trains right",
+    ("en", "diverge"): "wrong gradients {percent} %",
+    ("en", "error"): "fails",
+    ("zh", "match"): "训练正确",
+    ("zh", "diverge"): "梯度错误 {percent} %",
+    ("zh", "error"): "报错",
+}
 
 
 class Page(HTMLParser):
@@ -61,7 +67,9 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def pages(built):
-    return {path.relative_to(built).as_posix(): Page(path.read_text(encoding="utf-8")) for path in built.rglob("*.html")}
+    return {
+        path.relative_to(built).as_posix(): Page(path.read_text(encoding="utf-8")) for path in built.rglob("*.html")
+    }
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -105,10 +113,19 @@ def cell_of(page, incident, variant, environment, language):
 def test_ids_are_the_same_everywhere(pages, built, root, language):
     snippets = {path.name for path in (root / "snippets").glob("RO-*")}
     articles = {path.stem for path in (root / "docs" / language / "incidents").glob("RO-*.md")}
-    indexes = [{row[0][:7] for row in pages[f"{LANGUAGES[language]}{name}index.html"].rows if row[0].startswith("RO-")} for name in ("", "incidents/")]
+    indexes = [
+        {row[0][:7] for row in pages[f"{LANGUAGES[language]}{name}index.html"].rows if row[0].startswith("RO-")}
+        for name in ("", "incidents/")
+    ]
     listed = {entry["id"] for entry in json.loads((built / "api/v1/incidents.json").read_text(encoding="utf-8"))}
     navigation = (root / {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}[language]).read_text(encoding="utf-8")
-    assert snippets == articles == listed == set(KNOWN.incidents) == set(re.findall(r"incidents/(RO-\d{4})\.md", navigation))
+    assert (
+        snippets
+        == articles
+        == listed
+        == set(KNOWN.incidents)
+        == set(re.findall(r"incidents/(RO-\d{4})\.md", navigation))
+    )
     assert indexes == [snippets, snippets]
 
 

@@ -9,7 +9,9 @@ from readyonce.verdicts import Judged, _verdict, judge
 
 def claim(**changes) -> catalog.Claim:
     text = {"en": "x", "zh": "x"}
-    return catalog.Claim.model_validate({"text": text, "note": text, "basis": "run", "predicts": "match", "advice": "yes"} | changes)
+    return catalog.Claim.model_validate(
+        {"text": text, "note": text, "basis": "run", "predicts": "match", "advice": "yes"} | changes
+    )
 
 
 def judged(predicted: str, outcome: str | None, error: str | None = None) -> Judged:

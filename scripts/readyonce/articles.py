@@ -83,7 +83,7 @@ def read(path: Path) -> Page:
                 content.append(lines[number])
                 number += 1
             number += 1
-            includes = tuple(i for n, l in enumerate(content) if (i := _include(begin + 1 + n, l)))
+            includes = tuple(found for n, text in enumerate(content, begin + 1) if (found := _include(n, text)))
             page.blocks.append(Block(begin, fence[3], textwrap.dedent("\n".join(content)), includes))
             page.includes += includes
         elif include := _include(number, line):

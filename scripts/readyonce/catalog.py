@@ -29,12 +29,8 @@ Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
-Prediction = Annotated[
-    str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")
-]
-SourceLink = Annotated[
-    str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")
-]
+Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
+SourceLink = Annotated[str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")]
 
 
 @dataclass(frozen=True, order=True)
@@ -367,8 +363,13 @@ def load(root: Path, only: str | None = None) -> Catalog:
     for path in sorted((snippets / "errors").glob("*.yml")):
         if family := read(catalog, path, FamilyFile):
             if family.family != path.stem:
-                add(catalog, path, ("family",), f"family `{family.family}` stands in {path.name}",
-                    f"Name the file {family.family}.yml, or the family {path.stem}.")
+                add(
+                    catalog,
+                    path,
+                    ("family",),
+                    f"family `{family.family}` stands in {path.name}",
+                    f"Name the file {family.family}.yml, or the family {path.stem}.",
+                )
             catalog.families[path.stem] = family
     folders = [snippets / only] if only else sorted(snippets.glob("RO-*"))
     for folder in folders:
@@ -389,18 +390,33 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
     if file is None:
         return
     if file.id != folder.name:
-        add(catalog, path, ("id",), f"id {file.id} stands in folder {folder.name}",
-            f"Write `id: {folder.name}`, or rename the folder.")
+        add(
+            catalog,
+            path,
+            ("id",),
+            f"id {file.id} stands in folder {folder.name}",
+            f"Write `id: {folder.name}`, or rename the folder.",
+        )
     evidence = {}
     for record in sorted((folder / "evidence").glob("*.json")):
         if loaded := read(catalog, record, Evidence):
             if loaded.environment.name != record.stem:
-                add(catalog, record, ("environment", "name"), f"evidence of `{loaded.environment.name}` stands in {record.name}",
-                    "Evidence is written by `readyonce verify --write` only: run that.")
+                add(
+                    catalog,
+                    record,
+                    ("environment", "name"),
+                    f"evidence of `{loaded.environment.name}` stands in {record.name}",
+                    "Evidence is written by `readyonce verify --write` only: run that.",
+                )
             evidence[record.stem] = loaded
     variants = {
         name: Variant(
-            name, entry.file, entry.text, entry.processes, entry.launcher, tuple(entry.claims),
+            name,
+            entry.file,
+            entry.text,
+            entry.processes,
+            entry.launcher,
+            tuple(entry.claims),
             {where: Declaration(outcome=entry.outcome, error=entry.error) for where in file.files.get(entry.file, [])},
         )
         for name, entry in file.variants.items()
@@ -426,8 +442,13 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
             if cases:
                 break
         if len(cases) != 1:
-            add(catalog, path, ("matrices", index, "cases"), f"{len(cases)} cases fit `{name}` in `{environment}`",
-                "Exactly one case must fit each variant: widen or narrow the patterns.")
+            add(
+                catalog,
+                path,
+                ("matrices", index, "cases"),
+                f"{len(cases)} cases fit `{name}` in `{environment}`",
+                "Exactly one case must fit each variant: widen or narrow the patterns.",
+            )
         else:
             declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
     return Variant(name, matrix.file, text, 2, "torchrun", claims, declared)
@@ -474,8 +495,13 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
     except UnicodeDecodeError:
         add(catalog, path, (), "the file is not UTF-8", "Save it as UTF-8.")
     except json.JSONDecodeError as error:
-        add(catalog, path, error.lineno, f"not JSON: {error.msg}",
-            "Evidence is written by `readyonce verify --write` only: run that.")
+        add(
+            catalog,
+            path,
+            error.lineno,
+            f"not JSON: {error.msg}",
+            "Evidence is written by `readyonce verify --write` only: run that.",
+        )
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         add(catalog, path, line, f"not YAML: {error.problem}", "Mend the syntax on or just above this line.")

@@ -41,13 +41,23 @@ def _families(catalog: Catalog, incident: Incident) -> None:
 
     def known(name: str | None, where: tuple) -> None:
         if name is not None and name not in catalog.families:
-            add(catalog, path, where, f"there is no error family `{name}`",
-                f"Add snippets/errors/{name}.yml, or write one of: {', '.join(catalog.families)}.")
+            add(
+                catalog,
+                path,
+                where,
+                f"there is no error family `{name}`",
+                f"Add snippets/errors/{name}.yml, or write one of: {', '.join(catalog.families)}.",
+            )
 
     def fits(outcome: str, error: str | None, where: tuple) -> None:
         if (outcome == "error") != (error is not None):
-            add(catalog, path, where, f"outcome `{outcome}` " + ("names no error family" if error is None else "names an error family"),
-                "`error:` goes with `outcome: error`, always, and with no other.")
+            add(
+                catalog,
+                path,
+                where,
+                f"outcome `{outcome}` " + ("names no error family" if error is None else "names an error family"),
+                "`error:` goes with `outcome: error`, always, and with no other.",
+            )
 
     for index, name in enumerate(incident.file.errors):
         known(name, ("errors", index))
@@ -70,7 +80,13 @@ def _used(catalog: Catalog, incident: Incident, pattern: str, where: tuple, labe
     if labels:
         names |= {f"{v.name}@{environment}" for v in incident.variants.values() for environment in v.declared}
     if not any(fnmatchcase(name, pattern) for name in names):
-        add(catalog, incident.folder / "incident.yml", where, f"no variant fits `{pattern}`", "Mend the pattern, or take it out.")
+        add(
+            catalog,
+            incident.folder / "incident.yml",
+            where,
+            f"no variant fits `{pattern}`",
+            "Mend the pattern, or take it out.",
+        )
 
 
 def _files(catalog: Catalog, incident: Incident) -> None:
@@ -80,15 +96,34 @@ def _files(catalog: Catalog, incident: Incident) -> None:
         add(catalog, path, ("files",), f"`files` does not say where {name} runs", f"Add `{name}: [current]`.")
     for name in incident.file.files:
         if not (incident.folder / name).is_file():
-            add(catalog, path, ("files", name), f"there is no file {name}", f"Put it into {incident.folder.name}/, or take the line out.")
+            add(
+                catalog,
+                path,
+                ("files", name),
+                f"there is no file {name}",
+                f"Put it into {incident.folder.name}/, or take the line out.",
+            )
         if name not in named:
-            add(catalog, path, ("files", name), f"no variant uses {name}", "Declare its variants, or take the line out.")
+            add(
+                catalog, path, ("files", name), f"no variant uses {name}", "Declare its variants, or take the line out."
+            )
     if BASELINE not in incident.variants:
-        add(catalog, path, ("variants",), f"there is no variant `{BASELINE}`", "It shows the incident as it was reported.")
+        add(
+            catalog,
+            path,
+            ("variants",),
+            f"there is no variant `{BASELINE}`",
+            "It shows the incident as it was reported.",
+        )
     fix = incident.variants.get(incident.file.fix.variant)
     if not fix or any(declared.outcome != "match" for declared in fix.declared.values()):
-        add(catalog, path, ("fix", "variant"), f"the fix is not proven: `{incident.file.fix.variant}` is no variant with outcome match",
-            "A fix counts only when the gradients are right. Name a variant that shows it.")
+        add(
+            catalog,
+            path,
+            ("fix", "variant"),
+            f"the fix is not proven: `{incident.file.fix.variant}` is no variant with outcome match",
+            "A fix counts only when the gradients are right. Name a variant that shows it.",
+        )
 
 
 def _environments(catalog: Catalog, incident: Incident) -> None:
@@ -97,11 +132,21 @@ def _environments(catalog: Catalog, incident: Incident) -> None:
         for name, environments in getattr(incident.file, part).items():
             for index, environment in enumerate(environments):
                 if not (catalog.root / "snippets" / "environments" / f"{environment}.txt").is_file():
-                    add(catalog, path, (part, name, index), f"there is no environment `{environment}`",
-                        f"Add snippets/environments/{environment}.txt with pinned requirements.")
+                    add(
+                        catalog,
+                        path,
+                        (part, name, index),
+                        f"there is no environment `{environment}`",
+                        f"Add snippets/environments/{environment}.txt with pinned requirements.",
+                    )
                 elif part == "commands" and name not in getattr(incident.evidence.get(environment), "options", {}):
-                    add(catalog, path, (part, name, index), f"the options of `{name}` are not recorded in `{environment}`",
-                        VERIFY.format(f"{incident.id} --environment {environment}"))
+                    add(
+                        catalog,
+                        path,
+                        (part, name, index),
+                        f"the options of `{name}` are not recorded in `{environment}`",
+                        VERIFY.format(f"{incident.id} --environment {environment}"),
+                    )
 
 
 def _runs(catalog: Catalog, incident: Incident) -> None:
@@ -112,24 +157,50 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
         for environment, declared in variant.declared.items():
             run = incident.run(variant.name, environment)
             if run is None:
-                add(catalog, path, where, f"variant `{variant.name}` has no run in `{environment}`", VERIFY.format(incident.id))
+                add(
+                    catalog,
+                    path,
+                    where,
+                    f"variant `{variant.name}` has no run in `{environment}`",
+                    VERIFY.format(incident.id),
+                )
             elif run.declaration != declared:
-                add(catalog, path, where, f"variant `{variant.name}` is declared {declared}, and its run in `{environment}` shows {run.declaration}",
-                    f"The run is right. {VERIFY.format(incident.id)}")
+                add(
+                    catalog,
+                    path,
+                    where,
+                    f"variant `{variant.name}` is declared {declared}, and its run in `{environment}` shows {run.declaration}",
+                    f"The run is right. {VERIFY.format(incident.id)}",
+                )
     for environment, evidence in incident.evidence.items():
         record = incident.folder / "evidence" / f"{environment}.json"
         for index, run in enumerate(evidence.runs):
             variant = incident.variants.get(run.variant)
             if variant is None or environment not in variant.declared:
-                add(catalog, record, ("runs", index, "variant"), f"a run of `{run.variant}`, which is not declared for `{environment}`",
-                    f"Declare it in incident.yml, or: {VERIFY.format(incident.id)}")
+                add(
+                    catalog,
+                    record,
+                    ("runs", index, "variant"),
+                    f"a run of `{run.variant}`, which is not declared for `{environment}`",
+                    f"Declare it in incident.yml, or: {VERIFY.format(incident.id)}",
+                )
             if run.outcome == "error" and catalog.family_of(run.message or "") != run.error:
-                add(catalog, record, ("runs", index, "message"), f"the message of `{run.variant}` does not fit the wordings of `{run.error}`",
-                    f"Mend snippets/errors/{run.error}.yml, or: {VERIFY.format(incident.id)}")
+                add(
+                    catalog,
+                    record,
+                    ("runs", index, "message"),
+                    f"the message of `{run.variant}` does not fit the wordings of `{run.error}`",
+                    f"Mend snippets/errors/{run.error}.yml, or: {VERIFY.format(incident.id)}",
+                )
             wrong = run.gradient_error is not None and (run.gradient_error <= 1e-5) != (run.outcome == "match")
             if wrong or (run.outcome in ("match", "diverge")) != (run.gradient_error is not None):
-                add(catalog, record, ("runs", index, "outcome"), f"outcome `{run.outcome}` of `{run.variant}` does not follow from its gradient error",
-                    VERIFY.format(incident.id))
+                add(
+                    catalog,
+                    record,
+                    ("runs", index, "outcome"),
+                    f"outcome `{run.outcome}` of `{run.variant}` does not follow from its gradient error",
+                    VERIFY.format(incident.id),
+                )
 
 
 def _filled(catalog: Catalog, incident: Incident) -> None:
@@ -146,12 +217,19 @@ def _claims(catalog: Catalog, incident: Incident) -> None:
         for index, claim in enumerate(entry.claims):
             _claim_exists(catalog, incident, claim, ("variants", name, "claims", index))
         if name == BASELINE and entry.claims:
-            add(catalog, path, ("variants", name, "claims"), "the baseline names a claim", "That it fails proves nothing. Take the claim out.")
+            add(
+                catalog,
+                path,
+                ("variants", name, "claims"),
+                "the baseline names a claim",
+                "That it fails proves nothing. Take the claim out.",
+            )
     for index, matrix in enumerate(incident.file.matrices):
         for claim in matrix.claims:
             _claim_exists(catalog, incident, claim, ("matrices", index, "claims", claim))
 
     for name, claim in incident.file.claims.items():
+
         def fault(key: str | None, what: str, remedy: str) -> None:
             add(catalog, path, ("claims", name, *([key] if key else [])), f"claim `{name}` {what}", remedy)
 
@@ -160,38 +238,62 @@ def _claims(catalog: Catalog, incident: Incident) -> None:
             fault(None, "names no variant", "Name the claim under `claims:` of each variant that applies its advice.")
         for variant, environment in judged:
             if not predicted_for(claim, variant.name, environment):
-                fault("predicts", f"predicts nothing for `{variant.name}`, which names it", "Predict its outcome, or take the claim out of the variant.")
+                fault(
+                    "predicts",
+                    f"predicts nothing for `{variant.name}`, which names it",
+                    "Predict its outcome, or take the claim out of the variant.",
+                )
         if isinstance(claim.predicts, dict):
             labels = {v.name for v, _ in judged} | {f"{v.name}@{e}" for v, e in judged}
             for pattern in claim.predicts:
                 if not any(fnmatchcase(label, pattern) for label in labels):
-                    fault("predicts", f"predicts for `{pattern}`, and no such variant names it", f"Add `{name}` to that variant's `claims:`.")
+                    fault(
+                        "predicts",
+                        f"predicts for `{pattern}`, and no such variant names it",
+                        f"Add `{name}` to that variant's `claims:`.",
+                    )
         if claim.explanation and claim.basis in ("run", "inferred"):
             predicted = claim.predicts if isinstance(claim.predicts, dict) else {}
             if not any(predicted.get(variant) not in (None, other) for variant, other in claim.otherwise.items()):
-                fault("otherwise", "is an explanation that no run could refute",
-                      "Under `otherwise:`, name a run that would come out differently if it were false; or give a source.")
+                fault(
+                    "otherwise",
+                    "is an explanation that no run could refute",
+                    "Under `otherwise:`, name a run that would come out differently if it were false; or give a source.",
+                )
         if claim.basis == "source" and not claim.sources:
             fault("sources", "rests on a source and names none", "Add `sources:` with a link and what it says.")
-        for index, measured in enumerate(claim.measured):
+        for measured in claim.measured:
             for variant in (measured.variant, measured.against):
                 if variant not in incident.variants:
                     fault("measured", f"measures `{variant}`, which is no variant", "Name a variant.")
         verdict = judge(incident, name).verdict
         if (verdict == "depends") != (claim.when is not None):
-            fault("when", f"has verdict `{verdict}`" + (" and does not say what decides" if claim.when is None else ", and `when` says it depends"),
-                  "`when:` goes with verdict `depends`, always, and with no other. The verdict follows from the runs.")
+            fault(
+                "when",
+                f"has verdict `{verdict}`"
+                + (" and does not say what decides" if claim.when is None else ", and `when` says it depends"),
+                "`when:` goes with verdict `depends`, always, and with no other. The verdict follows from the runs.",
+            )
         if (verdict == "open") != (claim.why is not None):
-            fault("why", f"has verdict `{verdict}`" + (" and does not say why" if claim.why is None else ", and `why` says it is open"),
-                  "`why:` goes with verdict `open`, always, and with no other. The verdict follows from the runs.")
+            fault(
+                "why",
+                f"has verdict `{verdict}`"
+                + (" and does not say why" if claim.why is None else ", and `why` says it is open"),
+                "`why:` goes with verdict `open`, always, and with no other. The verdict follows from the runs.",
+            )
         if verdict == "fails" and claim.advice == "yes":
             fault("advice", "fails, and its advice is `yes`", "Advice that does not work cannot be given. Write `no`.")
 
 
 def _claim_exists(catalog: Catalog, incident: Incident, claim: str, where: tuple) -> None:
     if claim not in incident.file.claims:
-        add(catalog, incident.folder / "incident.yml", where, f"there is no claim `{claim}`",
-            f"Write one of: {', '.join(incident.file.claims)}.")
+        add(
+            catalog,
+            incident.folder / "incident.yml",
+            where,
+            f"there is no claim `{claim}`",
+            f"Write one of: {', '.join(incident.file.claims)}.",
+        )
 
 
 # ------------------------------------------------------------------------------ pages
@@ -202,9 +304,15 @@ def _pages(catalog: Catalog) -> None:
     made = {language: render.includes(catalog, language) for language in LANGUAGES}
     for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
         if name not in pages[language]:
-            add(catalog, catalog.root / "docs" / language / name, (), "the page is missing", "Write it; the other language has the same sections.")
+            add(
+                catalog,
+                catalog.root / "docs" / language / name,
+                (),
+                "the page is missing",
+                "Write it; the other language has the same sections.",
+            )
     for language in LANGUAGES:
-        for name, page in pages[language].items():
+        for page in pages[language].values():
             _headings(catalog, page)
             for include in page.includes:
                 _include(catalog, page, include, made[language], language)
@@ -216,16 +324,34 @@ def _pages(catalog: Catalog) -> None:
         if other := pages["zh"].get(name):
             _parity(catalog, page, other)
         else:
-            add(catalog, catalog.root / "docs" / "zh" / name, (), "the page is missing in Chinese", "Both languages have the same pages.")
+            add(
+                catalog,
+                catalog.root / "docs" / "zh" / name,
+                (),
+                "the page is missing in Chinese",
+                "Both languages have the same pages.",
+            )
     for name in sorted(set(pages["zh"]) - set(pages["en"])):
-        add(catalog, catalog.root / "docs" / "en" / name, (), "the page is missing in English", "Both languages have the same pages.")
+        add(
+            catalog,
+            catalog.root / "docs" / "en" / name,
+            (),
+            "the page is missing in English",
+            "Both languages have the same pages.",
+        )
     for id, incident in catalog.incidents.items():
         for language in LANGUAGES:
             if page := pages[language].get(f"incidents/{id}.md"):
                 _article(catalog, incident, page, language)
     for name in sorted(pages["en"]):
         if (found := re.fullmatch(r"incidents/(RO-\d{4})\.md", name)) and found[1] not in catalog.incidents:
-            add(catalog, pages["en"][name].path, 1, f"there is no snippets/{found[1]}/incident.yml", f"`readyonce new {found[1]}` makes it.")
+            add(
+                catalog,
+                pages["en"][name].path,
+                1,
+                f"there is no snippets/{found[1]}/incident.yml",
+                f"`readyonce new {found[1]}` makes it.",
+            )
 
 
 def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
@@ -244,26 +370,55 @@ def _headings(catalog: Catalog, page: Page) -> None:
     seen: set[str] = set()
     for heading in page.headings:
         if heading.id is None:
-            add(catalog, page.path, heading.line, f"heading `{heading.text}` has no id", "End it with {#id}: the same id in both languages.")
+            add(
+                catalog,
+                page.path,
+                heading.line,
+                f"heading `{heading.text}` has no id",
+                "End it with {#id}: the same id in both languages.",
+            )
         elif heading.id in seen:
-            add(catalog, page.path, heading.line, f"id `{heading.id}` stands here twice", "Give one of the headings another id.")
+            add(
+                catalog,
+                page.path,
+                heading.line,
+                f"id `{heading.id}` stands here twice",
+                "Give one of the headings another id.",
+            )
         seen.add(heading.id or "")
 
 
 def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:
     titles = [heading for heading in page.headings if heading.level == 1]
     if [t.text for t in titles] != [incident.file.title[language]]:
-        add(catalog, page.path, titles[0].line if titles else 1, "the title is not that of incident.yml", f"Write: # {incident.file.title[language]}")
+        add(
+            catalog,
+            page.path,
+            titles[0].line if titles else 1,
+            "the title is not that of incident.yml",
+            f"Write: # {incident.file.title[language]}",
+        )
     sections = [heading.id for heading in page.headings if heading.level == 2]
     for wanted in articles.SECTIONS:
         if wanted not in sections:
-            add(catalog, page.path, 1, f"section {{#{wanted}}} is missing", f"An article has, in this order: {', '.join(articles.SECTIONS)}.")
+            add(
+                catalog,
+                page.path,
+                1,
+                f"section {{#{wanted}}} is missing",
+                f"An article has, in this order: {', '.join(articles.SECTIONS)}.",
+            )
     if [id for id in sections if id in articles.SECTIONS] != [id for id in articles.SECTIONS if id in sections]:
         add(catalog, page.path, 1, "the sections are out of order", f"The order is: {', '.join(articles.SECTIONS)}.")
     wrong = any(declared.outcome == "diverge" for v in incident.variants.values() for declared in v.declared.values())
     if wrong and "already-trained" not in page.ids:
-        add(catalog, page.path, 1, "a variant diverges, and no section {#already-trained} says how to tell and what to do",
-            "Add it: readers may have trained this way.")
+        add(
+            catalog,
+            page.path,
+            1,
+            "a variant diverges, and no section {#already-trained} says how to tell and what to do",
+            "Add it: readers may have trained this way.",
+        )
 
 
 def _include(catalog: Catalog, page: Page, include, made: dict[str, str], language: str) -> None:
@@ -271,15 +426,25 @@ def _include(catalog: Catalog, page: Page, include, made: dict[str, str], langua
     if text is None and (path := articles.find(include, render.places(catalog.root, language))):
         text = path.read_text(encoding="utf-8")
     if text is None:
-        add(catalog, page.path, include.line, f"there is no {include.path} to include",
-            "It is looked for in snippets/, among what `readyonce render` writes, and in docs/theme/figures/.")
+        add(
+            catalog,
+            page.path,
+            include.line,
+            f"there is no {include.path} to include",
+            "It is looked for in snippets/, among what `readyonce render` writes, and in docs/theme/figures/.",
+        )
         return
     try:
         articles.section(text, include.section)
     except articles.MissingSection:
         there = re.findall(r"--8<-- \[start:([\w-]+)\]", text)
-        add(catalog, page.path, include.line, f"{include.path} has no section `{include.section}`",
-            f"It has: {', '.join(there)}." if there else "It has none.")
+        add(
+            catalog,
+            page.path,
+            include.line,
+            f"{include.path} has no section `{include.section}`",
+            f"It has: {', '.join(there)}." if there else "It has none.",
+        )
 
 
 def _block(catalog: Catalog, page: Page, block: Block) -> None:
@@ -289,7 +454,10 @@ def _block(catalog: Catalog, page: Page, block: Block) -> None:
     match block.language:
         case "python" | "console" | "text":
             if not block.is_include:
-                fault(f"a {block.language} block that is no include", "Show the tested file or the stored output: --8<-- \"path:section\".")
+                fault(
+                    f"a {block.language} block that is no include",
+                    'Show the tested file or the stored output: --8<-- "path:section".',
+                )
         case "bash":
             if not block.is_include:
                 _options(catalog, page, block.line, block.content)
@@ -304,7 +472,10 @@ def _block(catalog: Catalog, page: Page, block: Block) -> None:
             except yaml.YAMLError as error:
                 fault(f"the block is not YAML: {getattr(error, 'problem', error)}", "Mend it.")
         case language:
-            fault(f"a fenced block with language `{language}`", "Use python, bash, json, yaml, console or text: those are tested.")
+            fault(
+                f"a fenced block with language `{language}`",
+                "Use python, bash, json, yaml, console or text: those are tested.",
+            )
     for include in block.includes:
         if block.language == "bash" and (path := articles.find(include, [catalog.root / "snippets"])):
             _options(catalog, page, block.line, articles.section(path.read_text(encoding="utf-8"), include.section))
@@ -321,8 +492,13 @@ def _options(catalog: Catalog, page: Page, line: int, script: str) -> None:
                 option = word.partition("=")[0]
                 for environment, known in environments.items():
                     if option.startswith("--") and option not in known:
-                        add(catalog, page.path, line, f"`{command}` has no option `{option}` in `{environment}`",
-                            "Write one that the framework has, or say on the page from which version on, and include it from a file.")
+                        add(
+                            catalog,
+                            page.path,
+                            line,
+                            f"`{command}` has no option `{option}` in `{environment}`",
+                            "Write one that the framework has, or say on the page from which version on, and include it from a file.",
+                        )
 
 
 def commands(script: str) -> Iterator[list[str]]:
@@ -353,9 +529,21 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
     name, _, anchor = target.partition("#")
     path = (page.path.parent / name).resolve() if name else page.path
     if not path.is_file():
-        add(catalog, page.path, line, f"the link goes to {name}, which is not there", "Mend it. Links go to .md files, relative to the page.")
+        add(
+            catalog,
+            page.path,
+            line,
+            f"the link goes to {name}, which is not there",
+            "Mend it. Links go to .md files, relative to the page.",
+        )
     elif anchor and path.suffix == ".md" and anchor not in _anchors(catalog, path, made, language):
-        add(catalog, page.path, line, f"the link goes to #{anchor}, which is not on {path.name}", "Mend the anchor, or give the heading that id.")
+        add(
+            catalog,
+            page.path,
+            line,
+            f"the link goes to #{anchor}, which is not on {path.name}",
+            "Mend the anchor, or give the heading that id.",
+        )
 
 
 def _anchors(catalog: Catalog, path: Path, made: dict[str, str], language: str) -> set[str | None]:
@@ -371,23 +559,40 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
             a = one[index] if index < len(one) else None
             b = two[index] if index < len(two) else None
             if a is None or b is None or a[1] != b[1]:
-                add(catalog, other.path, b[0] if b else max((line for line, _ in two), default=1),
-                    f"{what}: {f'`{b[1]}`' if b else 'nothing'} here, {f'`{a[1]}` in English' if a else 'nothing in English'}", remedy)
+                add(
+                    catalog,
+                    other.path,
+                    b[0] if b else max((line for line, _ in two), default=1),
+                    f"{what}: {f'`{b[1]}`' if b else 'nothing'} here, {f'`{a[1]}` in English' if a else 'nothing in English'}",
+                    remedy,
+                )
                 return
 
     same = "Both languages have the same, in the same order."
-    compare("heading ids differ", [(h.line, f"{'#' * h.level} {h.id}") for h in page.headings],
-            [(h.line, f"{'#' * h.level} {h.id}") for h in other.headings], same)
-    compare("includes differ", [(i.line, str(i)) for i in page.includes], [(i.line, str(i)) for i in other.includes], same)
-    compare("code blocks differ", [(b.line, f"{b.language}: {b.content}") for b in page.blocks],
-            [(b.line, f"{b.language}: {b.content}") for b in other.blocks], "Code is not translated. " + same)
+    compare(
+        "heading ids differ",
+        [(h.line, f"{'#' * h.level} {h.id}") for h in page.headings],
+        [(h.line, f"{'#' * h.level} {h.id}") for h in other.headings],
+        same,
+    )
+    compare(
+        "includes differ", [(i.line, str(i)) for i in page.includes], [(i.line, str(i)) for i in other.includes], same
+    )
+    compare(
+        "code blocks differ",
+        [(b.line, f"{b.language}: {b.content}") for b in page.blocks],
+        [(b.line, f"{b.language}: {b.content}") for b in other.blocks],
+        "Code is not translated. " + same,
+    )
     links = [sorted((target, line) for line, target in p.links) for p in (page, other)]
-    compare("links differ", *[[(line, target) for target, line in found] for found in links], "Both languages link to the same places.")
+    compare(
+        "links differ",
+        *[[(line, target) for target, line in found] for found in links],
+        "Both languages link to the same places.",
+    )
 
 
 def _generated(catalog: Catalog) -> None:
     for path, text in render.committed(catalog).items():
         if path.read_text(encoding="utf-8") != text:
             add(catalog, path, 1, "the generated part is out of date", "Run `readyonce render`.")
-
-

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -64,7 +63,9 @@ def run(options) -> int:
     environment = options.environment
     variants = {n: v for n, v in incident.variants.items() if environment in v.declared}
     if options.variant and options.variant not in variants:
-        raise _usage(f"{options.id} has no variant `{options.variant}` in `{environment}`. It has:\n  " + "\n  ".join(variants))
+        raise _usage(
+            f"{options.id} has no variant `{options.variant}` in `{environment}`. It has:\n  " + "\n  ".join(variants)
+        )
     python = _interpreter(root, environment)
     if options.variant:
         variant = variants[options.variant]
@@ -118,9 +119,14 @@ def _verify(root, known, incident, environment, options) -> list[str]:
 
     shared, single = [], {}
     if not options.isolated and variants:
-        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants]
-        total = sum(repeats for _, repeats in jobs)
+        # A variant that hangs would take the others' launch with it.
+        hanging = [v for v in variants if v.declared[environment].outcome == "hang"]
+        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants if v not in hanging]
+        total = sum(repeats for _, repeats in jobs) + len(hanging)
         shared = lab.together(known, incident, jobs, python, tick)
+        for variant in hanging:
+            shared.append(lab.alone(known, incident, variant, python))
+            tick(shared[-1])
     if options.isolated or options.write:
         done, total = 0, len(variants)
         for variant in variants:
@@ -136,7 +142,9 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         stored = incident.run(seen.variant, environment)
         if not options.write and stored and stored.gradient_error is not None and seen.gradient_error is not None:
             if not lab.same_gradient_error(stored.gradient_error, seen.gradient_error):
-                faults.append(f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {stored.gradient_error:.3g}")
+                faults.append(
+                    f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {stored.gradient_error:.3g}"
+                )
     if options.write:
         runs, disagreeing = lab.summarise(incident, shared, single)
         faults += [f"{label}: {line}" for line in disagreeing]
@@ -170,7 +178,9 @@ def check(options) -> int:
     problems = checks.problems(known)
     if problems:
         raise catalog.CatalogError(problems)
-    print(f"{_count(len(known.incidents), 'incident')}, {_count(len(known.families), 'error family', 'error families')}: nothing to mend.")
+    print(
+        f"{_count(len(known.incidents), 'incident')}, {_count(len(known.families), 'error family', 'error families')}: nothing to mend."
+    )
     return GOOD
 
 
@@ -226,7 +236,9 @@ def _sentence(seen) -> str:
         case "match":
             return f"It trained right: the parameters equal those of a single process (difference {seen.gradient_error:.2g})."
         case "diverge":
-            return f"It finished, on WRONG gradients: the parameters are off by {seen.gradient_error:.2g} of their size."
+            return (
+                f"It finished, on WRONG gradients: the parameters are off by {seen.gradient_error:.2g} of their size."
+            )
         case "hang":
             return "It hung and was ended at its time limit."
     return "It trained, printed its result, and then crashed while shutting down: a fault of the repro."
@@ -285,7 +297,10 @@ def _parser() -> argparse.ArgumentParser:
 
     def command(name, function, summary, *examples):
         added = commands.add_parser(
-            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter,
+            name,
+            help=summary,
+            description=summary,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
             epilog="examples:\n" + "\n".join(f"  readyonce {name} {example}".rstrip() for example in examples),
         )
         added.set_defaults(command=function)
@@ -302,15 +317,29 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument("id", metavar="ID")
     language(it)
 
-    it = command("run", run, "Runs a variant as a reader would, or all of them, and says what happened.",
-                 "RO-0001 reported", "RO-0001 non-reentrant --log", "RO-0001")
+    it = command(
+        "run",
+        run,
+        "Runs a variant as a reader would, or all of them, and says what happened.",
+        "RO-0001 reported",
+        "RO-0001 non-reentrant --log",
+        "RO-0001",
+    )
     it.add_argument("id", metavar="ID")
     it.add_argument("variant", metavar="VARIANT", nargs="?")
     it.add_argument("--log", action="store_true", help="show the whole log")
     it.add_argument("--environment", metavar="NAME", default="current", help="a list under snippets/environments/")
 
-    it = command("verify", verify, "Runs every variant with repeats and compares with the declared outcomes.",
-                 "", "RO-0001", "RO-0001 --write", "RO-0001 --isolated", "RO-0001 --environment deepspeed-0.19.2")
+    it = command(
+        "verify",
+        verify,
+        "Runs every variant with repeats and compares with the declared outcomes.",
+        "",
+        "RO-0001",
+        "RO-0001 --write",
+        "RO-0001 --isolated",
+        "RO-0001 --environment deepspeed-0.19.2",
+    )
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
@@ -326,9 +355,11 @@ def _parser() -> argparse.ArgumentParser:
 
     command("site", site, "Builds the wiki, both languages, into site/.", "")
 
-    it = command("serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001")
+    it = command(
+        "serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001"
+    )
     it.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
-    it.add_argument("--open", action="store_true", help="open it in the browser")
+    it.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
     return parser
 
 

@@ -109,7 +109,10 @@ def options_of(python: Path, command: str) -> list[str]:
     program, *arguments = command.split()
     told = subprocess.run(
         [python.with_name(program), *arguments, "--help"],
-        capture_output=True, text=True, timeout=300, env=_environment(python.parent),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=_environment(python.parent),
     )
     options = sorted(set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*", told.stdout)))
     if told.returncode or not options:
@@ -302,7 +305,9 @@ def _environment(bin_folder: Path) -> dict[str, str]:
 # ------------------------------------------------------------------------------ evidence
 
 
-def summarise(incident: Incident, shared: list[Observation], single: dict[str, Observation]) -> tuple[list[Run], list[str]]:
+def summarise(
+    incident: Incident, shared: list[Observation], single: dict[str, Observation]
+) -> tuple[list[Run], list[str]]:
     """Runs for the evidence, and a line for each variant whose repeats or launches disagree."""
     runs, faults = [], []
     for name in dict.fromkeys(observation.variant for observation in shared):
@@ -312,18 +317,20 @@ def summarise(incident: Incident, shared: list[Observation], single: dict[str, O
         if len(seen) > 1 or first.outcome == "teardown":
             faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
             continue
-        runs.append(Run(
-            variant=name,
-            outcome=first.outcome,
-            error=first.error,
-            message=first.message,
-            gradient_error=_median(o.gradient_error for o in repeats),
-            rank_spread=_median(o.rank_spread for o in repeats),
-            repeats=len(repeats),
-            alone=name in single,
-            seconds=_median(o.seconds for o in repeats),
-            seconds_per_step=_median(o.seconds_per_step for o in repeats),
-        ))
+        runs.append(
+            Run(
+                variant=name,
+                outcome=first.outcome,
+                error=first.error,
+                message=first.message,
+                gradient_error=_median(o.gradient_error for o in repeats),
+                rank_spread=_median(o.rank_spread for o in repeats),
+                repeats=len(repeats),
+                alone=name in single,
+                seconds=_median(o.seconds for o in repeats),
+                seconds_per_step=_median(o.seconds_per_step for o in repeats),
+            )
+        )
     return runs, faults
 
 

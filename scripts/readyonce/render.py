@@ -138,7 +138,9 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
                 path.write_text(text, encoding="utf-8")
     if not only_check:
         build = catalog.root / "build"
-        fresh = {f"includes/{lang}/{name}": text for lang in LANGUAGES for name, text in includes(catalog, lang).items()}
+        fresh = {
+            f"includes/{lang}/{name}": text for lang in LANGUAGES for name, text in includes(catalog, lang).items()
+        }
         fresh |= {f"api/v1/{name}": to_json(value) for name, value in api(catalog).items()}
         _replace(build, ("includes", "api"), fresh)
     return stale
@@ -212,7 +214,8 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "```",
         "",
         WORDS["label"][language].format(
-            say("affected", language), say("semicolon", language).join(f"{a.package} {_range(a)}" for a in file.affected)
+            say("affected", language),
+            say("semicolon", language).join(f"{a.package} {_range(a)}" for a in file.affected),
         ),
         "",
     ]
@@ -226,7 +229,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
             hardware=file.reported.hardware[language], link=source.link, url=source.url, date=file.reported.date
         )
     ]
-    return "\n".join(["<div class=\"ro-header\" markdown>", "", *lines, "", "</div>"]) + "\n"
+    return "\n".join(['<div class="ro-header" markdown>', "", *lines, "", "</div>"]) + "\n"
 
 
 def verified(incident: Incident, environment: Environment, language: Language) -> str:
@@ -234,7 +237,9 @@ def verified(incident: Incident, environment: Environment, language: Language) -
     files = [name for name, where in incident.file.files.items() if environment.name in where]
     source = "\n".join((incident.folder / name).read_text(encoding="utf-8") for name in files)
     used = [name for name in environment.versions if re.search(rf"^(import|from) {name}\b", source, re.MULTILINE)]
-    versions = say("between", language).join(f"{name} {environment.versions[name]}" for name in used or environment.versions)
+    versions = say("between", language).join(
+        f"{name} {environment.versions[name]}" for name in used or environment.versions
+    )
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
     return WORDS["verified"][language].format(versions=versions, **figures)
 
@@ -309,7 +314,11 @@ def claim(catalog: Catalog, incident: Incident, name: str, language: Language) -
     lines += [say("next", language).join(part[language] for part in (it.when, it.why, it.note) if part)]
     lines += ["", *proof(incident, judgement, language)]
     if it.sources:
-        lines += [say("sources", language) + say("colon", language) + cite_all(it.sources, language), "{ .ro-small }", ""]
+        lines += [
+            say("sources", language) + say("colon", language) + cite_all(it.sources, language),
+            "{ .ro-small }",
+            "",
+        ]
     return "\n".join(lines)
 
 
@@ -343,20 +352,27 @@ def proof(incident: Incident, judgement: Judgement, language: Language) -> Itera
 
 def _prediction_row(judged: Judged, language: Language) -> list[str]:
     predicted = judged.predicted.partition(":")[0]
-    seen = chip(say(judged.observed.outcome, language), judged.observed.outcome) if judged.observed else say("not-run", language)
+    seen = (
+        chip(say(judged.observed.outcome, language), judged.observed.outcome)
+        if judged.observed
+        else say("not-run", language)
+    )
     return [f"`{judged.variant}`", judged.environment, say(predicted, language), seen]
 
 
 def affected_table(incident: Incident, language: Language) -> str:
     rows = [[say(key, language) for key in ("package", "affected", "fixed", "note", "basis")]]
     for entry in incident.file.affected:
-        rows.append([
-            f"`{entry.package}`",
-            _range(entry),
-            entry.fixed or say("not-fixed", language),
-            entry.text[language],
-            say(entry.basis, language) + (say("colon", language) + cite_all(entry.sources, language) if entry.sources else ""),
-        ])
+        rows.append(
+            [
+                f"`{entry.package}`",
+                _range(entry),
+                entry.fixed or say("not-fixed", language),
+                entry.text[language],
+                say(entry.basis, language)
+                + (say("colon", language) + cite_all(entry.sources, language) if entry.sources else ""),
+            ]
+        )
     return table(rows)
 
 
@@ -416,11 +432,13 @@ def incident_table(catalog: Catalog, language: Language, to: str) -> str:
 def error_table(catalog: Catalog, language: Language) -> str:
     rows = [[say("you-see", language), "", say("seen-in", language)]]
     for family in catalog.families.values():
-        rows.append([
-            family_link(catalog, family.family, language, ""),
-            family.text[language],
-            _seen_in(catalog, family, language) or "–",
-        ])
+        rows.append(
+            [
+                family_link(catalog, family.family, language, ""),
+                family.text[language],
+                _seen_in(catalog, family, language) or "–",
+            ]
+        )
     return table(rows)
 
 
@@ -451,7 +469,9 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
 
 def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     lines = [f"## {family.title[language]} {{ #{family.family} }}", "", family.text[language], ""]
-    lines += [f"- `{' … '.join(wording.all)}`{say('colon', language)}{wording.text[language]}" for wording in family.wordings]
+    lines += [
+        f"- `{' … '.join(wording.all)}`{say('colon', language)}{wording.text[language]}" for wording in family.wordings
+    ]
     colon = say("colon", language)
     lines += ["", say("seen-in", language) + colon + (_seen_in(catalog, family, language) or "–"), ""]
     if family.sources:
@@ -483,7 +503,9 @@ def cite_all(sources: Iterable[Source], language: Language) -> str:
 
 
 def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str:
-    family = catalog.families[name]
+    family = catalog.families.get(name)
+    if family is None:
+        return f"`{name}`"  # `readyonce check` says so; here it must not hide the other problems
     page = f"{name}.md" if family.page == "own" else f"look-alikes.md#{name}"
     return f"[{family.title[language]}]({to}{page})"
 
@@ -525,7 +547,10 @@ def incidents_json(catalog: Catalog) -> list[dict]:
             "errors": incident.file.errors,
             "tags": incident.file.tags.model_dump(),
             "fix": incident.file.fix.option,
-            "affected": [entry.model_dump(include={"package", "introduced", "fixed", "basis"}) for entry in incident.file.affected],
+            "affected": [
+                entry.model_dump(include={"package", "introduced", "fixed", "basis"})
+                for entry in incident.file.affected
+            ],
             "environments": sorted(incident.evidence),
         }
         for incident in catalog.incidents.values()
@@ -534,7 +559,9 @@ def incidents_json(catalog: Catalog) -> list[dict]:
 
 def claims_json(catalog: Catalog) -> list[dict]:
     return [
-        _claim_json(incident, name, claim) for incident in catalog.incidents.values() for name, claim in incident.file.claims.items()
+        _claim_json(incident, name, claim)
+        for incident in catalog.incidents.values()
+        for name, claim in incident.file.claims.items()
     ]
 
 
@@ -627,7 +654,7 @@ def _plain(text: str, colour: bool) -> str:
     bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
     lines, fenced = [], False
     for line in text.splitlines():
-        if fence := re.match(r"( *)```", line):
+        if re.match(r" *```", line):
             fenced = not fenced
             continue
         if fenced:

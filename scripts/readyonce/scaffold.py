@@ -24,10 +24,17 @@ def create(root: Path, id: str) -> list[str]:
     targets = {name: root / place.format(id=id) for name, place in PLACES.items()}
     there = [path for path in targets.values() if path.exists()]
     if there:
-        raise CatalogError([
-            Problem(str(path.relative_to(root)), 1, "the file is there already", "Ids are never reused: take the next free one.")
-            for path in there
-        ])
+        raise CatalogError(
+            [
+                Problem(
+                    str(path.relative_to(root)),
+                    1,
+                    "the file is there already",
+                    "Ids are never reused: take the next free one.",
+                )
+                for path in there
+            ]
+        )
     for name, path in targets.items():
         text = (SKELETON / name).read_text(encoding="utf-8")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -55,13 +55,17 @@ def _mkdocs(root: Path, language: str) -> subprocess.Popen:
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "JIEBA_LOG": "0"}
     if "SOURCE_DATE_EPOCH" not in environment and (epoch := _commit_time(root)):
         environment["SOURCE_DATE_EPOCH"] = epoch
-    return subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
 
 
 def _commit_time(root: Path) -> str | None:
     # The same commit gives the same bytes, whenever it is built.
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        told = subprocess.run(["git", "log", "-1", "--format=%ct"], cwd=root, capture_output=True, text=True, check=True)
+        told = subprocess.run(
+            ["git", "log", "-1", "--format=%ct"], cwd=root, capture_output=True, text=True, check=True
+        )
         return told.stdout.strip() or None
     return None
 
@@ -70,7 +74,9 @@ def _digest(root: Path, language: str) -> str:
     """Changes when anything changes that this language is built from."""
     inputs = [root / "requirements.txt", *(root / name for name in CONFIG.values())]
     for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", "snippets"):
-        inputs += sorted(path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+        inputs += sorted(
+            path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        )
     digest = hashlib.sha256(repr([os.environ.get(n) for n in ("SITE_URL", "REPO_URL", "SOURCE_DATE_EPOCH")]).encode())
     for path in inputs:
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
@@ -87,10 +93,16 @@ def _assemble(root: Path) -> None:
     """Make `site/` equal to the built parts, touching only what differs."""
     build, target = root / "build", root / "site"
     parts = {"": build / "site" / "en", "zh": build / "site" / "zh", "api": build / "api"}
-    wanted = {Path(prefix) / p.relative_to(part): p for prefix, part in parts.items() for p in part.rglob("*") if p.is_file()}
+    wanted = {
+        Path(prefix) / p.relative_to(part): p for prefix, part in parts.items() for p in part.rglob("*") if p.is_file()
+    }
     for path, source in wanted.items():
         copy = target / path
-        if not copy.is_file() or copy.stat().st_mtime_ns != source.stat().st_mtime_ns or copy.stat().st_size != source.stat().st_size:
+        if (
+            not copy.is_file()
+            or copy.stat().st_mtime_ns != source.stat().st_mtime_ns
+            or copy.stat().st_size != source.stat().st_size
+        ):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy)
     for path in sorted(target.rglob("*"), reverse=True):
@@ -125,7 +137,10 @@ def serve(root: Path, port: int, open_browser: bool = False) -> int:
     address = f"http://127.0.0.1:{server.server_port}/"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"\nServing {address} and {address}zh/ - Ctrl-C ends it.", flush=True)
-    if open_browser:
+    # Without a screen, webbrowser would start a text browser in this very terminal.
+    if open_browser and (
+        sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    ):
         webbrowser.open(address)
     try:
         _rebuild_on_change(root)

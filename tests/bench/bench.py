@@ -1,7 +1,7 @@
 """Prints how long things take, as ratios within this one run. `make bench`, about three minutes.
 
-    bench.py            all of it; launches of one variant are timed on a sample
-    bench.py --alone    every variant in a launch of its own, in place of the sample (15 minutes)
+bench.py            all of it; launches of one variant are timed on a sample
+bench.py --alone    every variant in a launch of its own, in place of the sample (15 minutes)
 """
 
 from __future__ import annotations
@@ -40,13 +40,17 @@ def one_launch(known, incident, alone: bool) -> None:
         floors.append(floor)
         wholes.append(whole)
         ratios.append(whole / least)
-    print(f"{incident.id}: {len(variants)} variants in one launch: {statistics.median(wholes):.1f} s; bare launch {statistics.median(floors):.1f} s")
+    print(
+        f"{incident.id}: {len(variants)} variants in one launch: {statistics.median(wholes):.1f} s; bare launch {statistics.median(floors):.1f} s"
+    )
     print(f"  ratio to bare launch + the variants' own time: {spread(ratios)} (aim: at most 1.5)")
     sample = variants if alone else variants[:: max(1, len(variants) // 6)]
     each = [seconds(lambda v=v: lab.alone(known, incident, v, python)) for v in sample]
     total = statistics.mean(each) * len(variants)
     how = "measured" if alone else f"from a sample of {len(sample)}"
-    print(f"  one launch per variant: {total:.0f} s ({how}), {total / statistics.median(wholes):.1f} times one launch for all")
+    print(
+        f"  one launch per variant: {total:.0f} s ({how}), {total / statistics.median(wholes):.1f} times one launch for all"
+    )
 
 
 def bare(python: Path) -> None:
@@ -60,7 +64,9 @@ def explain(root: Path) -> None:
     bare_python = [seconds(lambda: run([sys.executable, "-c", "pass"], root)) for _ in range(9)]
     whole = [seconds(lambda: run(command, root)) for _ in range(9)]
     ratio = statistics.median(whole) / statistics.median(bare_python)
-    print(f"readyonce explain RO-0001: {1000 * statistics.median(whole):.0f} ms (aim: below 300), {ratio:.1f} times `python -c pass`")
+    print(
+        f"readyonce explain RO-0001: {1000 * statistics.median(whole):.0f} ms (aim: below 300), {ratio:.1f} times `python -c pass`"
+    )
 
 
 def site(root: Path) -> None:
@@ -69,7 +75,9 @@ def site(root: Path) -> None:
     for stamp in (root / "build" / "site").glob("*.digest"):
         stamp.unlink()
     whole = seconds(lambda: run(["make", "site"], root))
-    print(f"make site, nothing changed: {statistics.median(unchanged):.1f} s (aim: below 10); everything: {whole:.1f} s")
+    print(
+        f"make site, nothing changed: {statistics.median(unchanged):.1f} s (aim: below 10); everything: {whole:.1f} s"
+    )
 
 
 def run(command, root: Path) -> None:
