@@ -1,6 +1,7 @@
 """The lab tells hang, teardown and crash apart, and leaves nothing behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -77,6 +78,11 @@ def quick_and_clean(monkeypatch):
     assert set(temporary.glob("readyonce-*")) <= before, "folders are left"
 
 
+def can_be_interrupted() -> None:
+    """For `preexec_fn`: what a shell starts in the background ignores SIGINT, and so do its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def ours() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
@@ -137,12 +143,12 @@ known = catalog.load(Path({str(known.root)!r}))
 incident = known.incidents["RO-0900"]
 lab.alone(known, incident, incident.variants["hangs"], Path(sys.executable))
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, preexec_fn=can_be_interrupted)
     limit = time.monotonic() + 30
     while len(ours()) < 3 and time.monotonic() < limit:  # the launcher and two ranks
         time.sleep(0.2)
     assert len(ours()) >= 3
-    process.send_signal(2)
+    process.send_signal(signal.SIGINT)
     process.wait(20)
 
 
