@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from readyonce import catalog, lab
 
+MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
 import json, os, sys, time
 import torch.distributed as dist
@@ -69,13 +71,13 @@ def toy(tmp_path_factory, known):
 
 
 @pytest.fixture(autouse=True)
-def quick_and_clean(monkeypatch):
-    monkeypatch.setattr(lab, "START_LIMIT", 25)
-    temporary = Path(os.environ.get("TMPDIR", "/tmp"))
-    before = set(temporary.glob("readyonce-*"))
+def quick_and_clean(monkeypatch, tmp_path):
+    monkeypatch.setattr(lab, "START_LIMIT", 30)
+    monkeypatch.setenv(MARK, MARK)  # other labs may be at work on this machine
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     yield
     assert not ours(), "processes are left"
-    assert set(temporary.glob("readyonce-*")) <= before, "folders are left"
+    assert not list(tmp_path.glob("readyonce-*")), "folders are left"
 
 
 def can_be_interrupted() -> None:
@@ -87,7 +89,7 @@ def ours() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if lab.TOKEN in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+            if MARK in process.environ() and lab.TOKEN in process.environ():
                 found.append(process)
         except psutil.Error:
             pass
@@ -98,8 +100,7 @@ def ours() -> list[psutil.Process]:
     "name, outcome",
     [("fine", "match"), ("hangs", "hang"), ("raises", "error"), ("dies", "error"), ("tears-down", "teardown")],
 )
-def test_alone(toy, monkeypatch, name, outcome):
-    monkeypatch.setattr(lab, "START_LIMIT", 12)
+def test_alone(toy, name, outcome):
     known, incident = toy
     seen = lab.alone(known, incident, incident.variants[name], Path(sys.executable))
     assert seen.outcome == outcome, seen.log
@@ -133,7 +134,7 @@ def test_repeats(toy):
     assert [o.variant for o in seen].count("fine") == 3 and len(seen) == 5
 
 
-def test_interrupt_leaves_nothing(toy):
+def test_interrupt_leaves_nothing(toy, tmp_path):
     known, _ = toy
     script = f"""
 import sys
@@ -143,7 +144,12 @@ known = catalog.load(Path({str(known.root)!r}))
 incident = known.incidents["RO-0900"]
 lab.alone(known, incident, incident.variants["hangs"], Path(sys.executable))
 """
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, preexec_fn=can_be_interrupted)
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        preexec_fn=can_be_interrupted,
+    )
     limit = time.monotonic() + 30
     while len(ours()) < 3 and time.monotonic() < limit:  # the launcher and two ranks
         time.sleep(0.2)

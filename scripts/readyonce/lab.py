@@ -219,10 +219,10 @@ def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) 
     results = re.findall(r"^RESULT (\{.*\})$", log, re.MULTILINE)
     if results and code == 0:
         return _finished(variant, json.loads(results[-1]), seconds, log)
-    if results:
-        return Observation(variant.name, "teardown", seconds=seconds, log=log)
     if code is None:
         return Observation(variant.name, "hang", seconds=seconds, log=log)
+    if results:
+        return Observation(variant.name, "teardown", seconds=seconds, log=log)
     message = message_in(log)
     return Observation(variant.name, "error", catalog.family_of(message), message, seconds=seconds, log=log)
 

@@ -60,12 +60,14 @@ STEPS, BATCH, LENGTH, WIDTH = 3, 4, 8, 16
 class LoraLayer(nn.Module):
     def __init__(self, rank=4):
         super().__init__()
+        self.norm = nn.RMSNorm(WIDTH).requires_grad_(False)
         self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
         self.lora_A = nn.Linear(WIDTH, rank, bias=False)
         self.lora_B = nn.Linear(rank, WIDTH, bias=False)  # not zero: lora_A needs a gradient
 
     def forward(self, x):
-        return x + torch.tanh(self.base(x) + self.lora_B(self.lora_A(x)))
+        normed = self.norm(x)
+        return x + torch.tanh(self.base(normed) + self.lora_B(self.lora_A(normed)))
 
 
 class Model(nn.Module):
