@@ -115,6 +115,7 @@ class Matrix(Model):
 
     file: str
     axes: list[dict[Slug, Text]] = Field(min_length=2)
+    only: dict[str, list[str]] = {}  # environment -> globs: what runs there, where it is not all
     cases: list[MatrixCase]
     claims: dict[Slug, list[str]] = {}
 
@@ -436,6 +437,8 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
     claims = tuple(c for c, globs in matrix.claims.items() if any(fnmatchcase(name, g) for g in globs))
     declared = {}
     for environment in file.files.get(matrix.file, []):
+        if not any(fnmatchcase(name, pattern) for pattern in matrix.only.get(environment, ["*"])):
+            continue
         # A pattern that names the environment goes before one that does not.
         for label in (f"{name}@{environment}", name):
             cases = [c for c in matrix.cases if any(_same_kind(g, label) and fnmatchcase(label, g) for g in c.variants)]

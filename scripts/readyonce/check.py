@@ -70,6 +70,9 @@ def _families(catalog: Catalog, incident: Incident) -> None:
             fits(case.outcome, case.error, ("matrices", i, "cases", j, "outcome"))
             for k, pattern in enumerate(case.variants):
                 _used(catalog, incident, pattern, ("matrices", i, "cases", j, "variants", k), labels=True)
+        for environment, patterns in matrix.only.items():
+            for k, pattern in enumerate(patterns):
+                _used(catalog, incident, pattern, ("matrices", i, "only", environment, k))
         for claim, patterns in matrix.claims.items():
             for k, pattern in enumerate(patterns):
                 _used(catalog, incident, pattern, ("matrices", i, "claims", claim, k))

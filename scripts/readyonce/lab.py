@@ -256,6 +256,10 @@ def torchrun(python: Path, processes: int) -> list:
 def running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
     token = uuid.uuid4().hex
+    for lock in _extensions(python.parent).glob("*/lock"):
+        # A compilation that was killed leaves its lock, and the next one would wait for it for ever.
+        if time.time() - lock.stat().st_mtime > START_LIMIT:
+            lock.unlink(missing_ok=True)
     with open(Path(scratch) / "log.txt", "wb") as log:
         process = subprocess.Popen(
             [str(part) for part in command],
@@ -293,13 +297,17 @@ def _environment(bin_folder: Path) -> dict[str, str]:
     unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
-    cache = bin_folder.parent / "torch-extensions"  # one for each environment: builds differ by release
     return kept | {
         "OMP_NUM_THREADS": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "TORCH_EXTENSIONS_DIR": str(cache),
+        "TORCH_EXTENSIONS_DIR": str(_extensions(bin_folder)),
         "HF_HUB_OFFLINE": "1",
     }
+
+
+def _extensions(bin_folder: Path) -> Path:
+    """Where DeepSpeed's compiled ops go: one folder for each environment, since builds differ by release."""
+    return bin_folder.parent / "torch-extensions"
 
 
 # ------------------------------------------------------------------------------ evidence

@@ -287,6 +287,8 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
     comma = say("comma", language)
     rows = [["", *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top)]]
     for left in itertools.product(*matrix.axes[:split]):
+        if not any(environment in incident.variants["-".join((*left, *words))].declared for words in top):
+            continue  # nothing of this row runs there
         row = [comma.join(axis[w][language] for axis, w in zip(matrix.axes, left))]
         for words in top:
             run = incident.run("-".join((*left, *words)), environment)
