@@ -17,7 +17,8 @@ FAULTS = sorted((Path(__file__).parent / "faults").glob("*.yml"))
 
 
 def test_nothing_to_mend():
-    assert check.problems(catalog.load(ROOT)) == []
+    found = check.problems(catalog.load(ROOT))
+    assert not found, "\n".join(map(str, found))
 
 
 @pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)

@@ -31,7 +31,7 @@ def one_of_each_kind():
         yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in sorted(names))
 
 
-@pytest.mark.parametrize("incident, variant", one_of_each_kind())
+@pytest.mark.parametrize("incident, variant", list(one_of_each_kind()))
 def test_alone_as_a_reader_runs_it(known, incident, variant):
     it = known.incidents[incident]
     seen = lab.alone(known, it, it.variants[variant], lab.interpreter(known.root, "current"))

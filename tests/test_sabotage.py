@@ -40,26 +40,25 @@ def red(copy: Path, *arguments: str) -> str:
     return done.stdout
 
 
+def outcome_of(variant: str) -> str:
+    return f"test_runs.py::test_outcome[RO-0001/{variant}@current]"
+
+
 def test_untouched_the_same_selections_are_green(copy):
-    done = suite(
-        copy,
-        "test_check.py::test_nothing_to_mend",
-        "test_runs.py",
-        "-k",
-        "nothing_to_mend or test_outcome and (reported or find-unused-false@)",
-    )
-    assert done.returncode == 0, done.stdout
+    variants = ("reported", "non-reentrant", "find-unused-false-stack-twice")
+    done = suite(copy, "test_check.py::test_nothing_to_mend", *map(outcome_of, variants))
+    assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout
 
 
 def test_failing_variant_made_to_pass(copy):
     edit(copy / "snippets/RO-0001/repro.py", '"reported": {}', '"reported": dict(checkpointing="non-reentrant")')
-    assert "declared error (ddp-ready-twice), saw match" in red(copy, "test_runs.py", "-k", "test_outcome and reported")
+    assert "declared error (ddp-ready-twice), saw match" in red(copy, outcome_of("reported"))
 
 
 def test_fix_made_to_fail(copy):
     edit(copy / "snippets/RO-0001/repro.py", '"non-reentrant": REENTRANT_FALSE', '"non-reentrant": {}')
     assert "declared match, saw error (ddp-ready-twice)" in red(
-        copy, "test_runs.py", "-k", "RO-0001/non-reentrant@current"
+        copy, outcome_of("non-reentrant")
     )
 
 
@@ -70,7 +69,7 @@ def test_fix_made_to_train_wrong(copy):
         "        optimizer.step()\n",
         "        optimizer.param_groups[0]['lr'] += 0.01 * rank\n        optimizer.step()\n",
     )
-    assert "declared match, saw diverge" in red(copy, "test_runs.py", "-k", "RO-0001/non-reentrant@current")
+    assert "declared match, saw diverge" in red(copy, outcome_of("non-reentrant"))
 
 
 def test_wrong_expected_message(copy):
@@ -84,7 +83,7 @@ def test_wrong_expected_message(copy):
         "none: [Expected to mark a variable ready only once.]",
         "none: [ready only once]",
     )
-    assert "saw error (None)" in red(copy, "test_runs.py", "-k", "test_outcome and reported")
+    assert "saw error (None)" in red(copy, outcome_of("reported"))
     assert "does not fit the wordings" in red(copy, "test_check.py::test_nothing_to_mend")
 
 
@@ -109,7 +108,7 @@ def test_outcome_edited_in_evidence_and_declaration(copy):
         "    outcome: diverge\n    claims: [find-unused-false]",
         "    outcome: match\n    claims: [find-unused-false]",
     )
-    assert "declared match, saw diverge" in red(copy, "test_runs.py", "-k", "find-unused-false-stack-twice@current")
+    assert "declared match, saw diverge" in red(copy, outcome_of("find-unused-false-stack-twice"))
 
 
 def test_outcome_edited_in_the_declaration(copy):
@@ -165,4 +164,5 @@ def test_json_that_deepspeed_refuses(copy):
 
 def test_word_on_the_page_that_no_run_said(copy):
     edit(copy / "scripts/readyonce/render.py", '"en": "trains right"', '"en": "trains well"')
-    assert "trains well" in red(copy, "test_site.py", "-k", "sentence and reported or sentence and non-reentrant@")
+    test = "test_site.py::test_sentence_says_what_the_run_showed[RO-0001/non-reentrant@current-en]"
+    assert "trains well" in red(copy, test)
