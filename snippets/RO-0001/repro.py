@@ -7,6 +7,7 @@ Needs torch >= 2.6 and nothing else. A variant either raises, as it would in tra
 three steps and says in its last line how far its parameters are from a single-process run.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -29,6 +30,7 @@ DEFAULTS = dict(
     mode="train",  # or "eval", or "generate": eval() for a generation, then train()
     outside=None,  # what the loss uses outside forward: a "shared" or an "extra" parameter
     rank=4,  # of the LoRA matrices
+    accumulate=(1, 1, 1),  # micro-batches in each step, all but the last under no_sync()
 )
 REENTRANT_FALSE = dict(checkpointing="non-reentrant")
 FIND_FALSE = dict(find_unused_parameters=False)
@@ -56,6 +58,9 @@ VARIANTS = {
     "static-graph-two-forwards": dict(STATIC, runs="two-forwards"),
     "static-graph-skip": dict(STATIC, every_second_step="skip"),
     "static-graph-repeat": dict(STATIC, every_second_step="repeat"),
+    "static-graph-accumulate-2": dict(STATIC, accumulate=(2, 2, 2)),
+    "static-graph-accumulate-later": dict(STATIC, accumulate=(1, 2, 2)),
+    "non-reentrant-accumulate-2": dict(REENTRANT_FALSE, accumulate=(2, 2, 2)),
     "changing-graph-skip": dict(REENTRANT_FALSE, every_second_step="skip"),
     "changing-graph-repeat": dict(REENTRANT_FALSE, every_second_step="repeat"),
     "find-unused-false-skip": dict(FIND_FALSE, every_second_step="skip"),
@@ -124,6 +129,7 @@ def train(settings, rank=0, world_size=1, wrap=lambda model: model):
     torch.manual_seed(0)
     model = Model(settings).to(DEVICE)
     wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
+    no_sync = getattr(wrapped, "no_sync", contextlib.nullcontext)
     optimizer = torch.optim.SGD(trainable(model), lr=0.1)
     for step, batch in enumerate(torch.randint(32, (STEPS, BATCH, LENGTH))):
         tokens = batch[rank::world_size].to(DEVICE)
@@ -132,13 +138,16 @@ def train(settings, rank=0, world_size=1, wrap=lambda model: model):
             with torch.no_grad():
                 model(tokens, step)  # the generation
             model.train(settings["mode"] == "generate")
-        forwards = tokens.chunk(2) if settings["runs"] == "two-forwards" else [tokens]
-        loss = sum((wrapped(part, step) - 1).square().mean() for part in forwards)
-        if settings["outside"] == "shared":
-            loss = loss + model.layers[1].lora_B.weight.square().sum()
-        if settings["outside"] == "extra":
-            loss = loss * model.extra.square().sum()
-        loss.backward()
+        micro_batches = tokens.chunk(settings["accumulate"][step])
+        for micro in micro_batches:
+            with contextlib.nullcontext() if micro is micro_batches[-1] else no_sync():
+                forwards = micro.chunk(2) if settings["runs"] == "two-forwards" else [micro]
+                loss = sum((wrapped(part, step) - 1).square().mean() for part in forwards)
+                if settings["outside"] == "shared":
+                    loss = loss + model.layers[1].lora_B.weight.square().sum()
+                if settings["outside"] == "extra":
+                    loss = loss * model.extra.square().sum()
+                (loss / len(micro_batches)).backward()
         optimizer.step()
         optimizer.zero_grad()
     return model

@@ -29,7 +29,7 @@ import deepspeed  # noqa: E402
 AXES = dict(
     stage={"zero0": 0, "zero1": 1, "zero2": 2, "zero3": 3},
     runs={"once": 1, "twice": 2},  # how often the whole stack runs in each backward
-    reentrant={"reentrant": True, "non-reentrant": False},
+    reentrant={"off": None, "reentrant": True, "non-reentrant": False},  # checkpointing
     bucket={"default-bucket": None, "small-bucket": 100},  # elements; the model trains 512
     accumulation={"accumulate-1": 1, "accumulate-2": 2},  # micro-batches per step
 )
