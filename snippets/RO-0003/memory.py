@@ -1,0 +1,165 @@
+"""Peak memory of a step: gradient checkpointing against smaller micro-batches.
+
+    torchrun --nproc-per-node 2 memory.py off-batch-8
+    torchrun --nproc-per-node 2 memory.py non-reentrant-batch-8
+
+Needs torch >= 2.6 (2.9 on an accelerator), and Linux on a CPU. A variant's name joins one word of
+each axis below. Each step uses the same 8 sequences on a rank, at once or in micro-batches; the
+last line says how much memory it took, and how far the parameters are from a single-process run.
+"""
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import json
+import os
+import re
+import statistics
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+# --8<-- [start:variants]
+AXES = dict(
+    checkpointing={"off": False, "non-reentrant": True},
+    batch={"batch-8": 8, "batch-4": 4, "batch-2": 2, "batch-1": 1},  # sequences at a time on a rank
+)
+VARIANTS = {
+    "-".join(words): {key: AXES[key][word] for key, word in zip(AXES, words)}
+    for words in itertools.product(*AXES.values())
+}
+# --8<-- [end:variants]
+
+STEPS, BATCH, LENGTH, WIDTH, LAYERS = 3, 8, 64, 128, 12
+ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:model]
+class LoraLayer(nn.Module):
+    def __init__(self, rank=4):
+        super().__init__()
+        self.norm = nn.RMSNorm(WIDTH).requires_grad_(False)
+        self.base = nn.Linear(WIDTH, WIDTH).requires_grad_(False)
+        self.lora_A = nn.Linear(WIDTH, rank, bias=False)
+        self.lora_B = nn.Linear(rank, WIDTH, bias=False)  # not zero: lora_A needs a gradient
+
+    def forward(self, x):
+        normed = self.norm(x)
+        return x + torch.tanh(self.base(normed) + self.lora_B(self.lora_A(normed)))
+
+
+class Model(nn.Module):
+    def __init__(self, checkpointing):
+        super().__init__()
+        self.checkpointing = checkpointing
+        self.embed = nn.Embedding(32, WIDTH).requires_grad_(False)
+        self.layers = nn.ModuleList(LoraLayer() for _ in range(LAYERS))
+        self.head = nn.Linear(WIDTH, 1).requires_grad_(False)
+
+    def forward(self, tokens):
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=False) if self.checkpointing else layer(x)
+        return (self.head(x[:, -1]) - 1).square().mean()
+# --8<-- [end:model]
+
+
+# --8<-- [start:train]
+def train(checkpointing, batch, rank=0, world_size=1, wrap=lambda model: model):
+    """Three steps of plain SGD; returns the trained model and the median of the steps' peaks."""
+    torch.manual_seed(0)
+    model = Model(checkpointing).to(DEVICE)
+    wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
+    no_sync = getattr(wrapped, "no_sync", contextlib.nullcontext)
+    optimizer = torch.optim.SGD(trainable(model), lr=0.1)
+    torch.manual_seed(1)
+    peaks = []
+    for tokens in torch.randint(32, (STEPS, 2 * BATCH, LENGTH)):
+        parts = tokens[rank::world_size].to(DEVICE).split(batch)
+
+        def step(parts=parts):
+            for part in parts:
+                with contextlib.nullcontext() if part is parts[-1] else no_sync():
+                    (wrapped(part) / len(parts)).backward()
+            optimizer.step()
+
+        peaks.append(peak_memory(step))
+        optimizer.zero_grad(set_to_none=False)
+    return model, statistics.median(peaks)
+
+
+def peak_memory(step):
+    """Bytes that a step takes at its height, beyond what the process held before it."""
+    if DEVICE.type != "cpu":
+        torch.accelerator.reset_peak_memory_stats()
+        before = torch.accelerator.memory_allocated()
+        step()
+        return torch.accelerator.max_memory_allocated() - before
+    libc = ctypes.CDLL(None)  # memory that is free, but kept, would hide a peak:
+    libc.mallopt(-3, 65536)  # M_MMAP_THRESHOLD: what is larger goes back at once
+    libc.malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")  # VmHWM starts again at VmRSS
+    before = in_status("VmRSS")
+    step()
+    return in_status("VmHWM") - before
+
+
+def in_status(key):
+    return 1024 * int(re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
+# --8<-- [end:train]
+
+
+# --8<-- [start:compare]
+def run(variant):
+    """Train a variant; compare it, on every rank, with one process that saw all the data."""
+    settings = VARIANTS[variant]
+    place = dict(rank=dist.get_rank(), world_size=dist.get_world_size())
+    model, peak = train(**settings, **place, wrap=DistributedDataParallel)
+    return compare(variant, trainable(model), trainable(reference())) | {"peak_memory": peak}
+
+
+@functools.cache  # the same for all variants
+def reference():
+    return train(checkpointing=False, batch=2 * BATCH)[0]
+
+
+def compare(variant, trained, reference):
+    """The largest differences on any rank: to one process, and between the ranks."""
+    scales = [ref.abs().max() for ref in reference]
+    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
+    first = [p.detach().clone() for p in trained]
+    for p in first:
+        dist.broadcast(p, src=0)
+    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
+    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    error, spread = worst.tolist()
+    outcome = "match" if error <= 1e-5 else "diverge"
+    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+
+
+def trainable(model):
+    return [p for p in model.parameters() if p.requires_grad]
+# --8<-- [end:compare]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if DEVICE.type != "cpu":
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+    backend = dist.get_default_backend_for_device(DEVICE)
+    dist.init_process_group(backend, timeout=timedelta(seconds=60))
+    result = run(sys.argv[1])
+    if dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # DDP keeps gloo's threads; an ordinary exit aborts in one of them now and then

@@ -1,0 +1,249 @@
+"""A reranker in a plain nn.Module, LoRA and gradient checkpointing under DDP.
+
+    torchrun --nproc-per-node 2 repro.py reported
+    torchrun --nproc-per-node 2 repro.py non-reentrant
+
+Needs torch >= 2.6 and nothing else. A variant either raises, as it would in training, or trains
+three steps and says in its last line how far its parameters are from a single-process run.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+# --8<-- [start:variants]
+DEFAULTS = dict(
+    checkpointing="reentrant",  # or "non-reentrant", or None
+    checkpointed=None,  # which layers, if not all
+    find_unused_parameters=True,  # what transformers' Trainer picks for a wrapper
+    static_graph=False,
+    lora=True,  # False: every parameter is trained
+    calls="once",  # "twice": the embedder, which encodes queries and then passages
+    layers=4,
+    lora_layers=40,  # how many of them carry LoRA, counted from the first
+    targets=("q_proj", "k_proj", "v_proj", "o_proj"),
+    head=None,  # beside LoRA: the head is "trained"; or a second one is, which is "unused"
+    embeddings=True,  # trained, where LoRA is off
+    sub_batch=None,  # the embedder encodes so many sequences at a time
+    batches=(4, 4, 4),  # queries in each step, over all ranks
+    accumulate=1,  # micro-batches per step
+)
+REENTRANT_FALSE = dict(checkpointing="non-reentrant")
+AXES = (
+    dict(lora={}, full=dict(lora=False)),
+    dict(once={}, twice=dict(calls="twice")),
+    {
+        "off": dict(checkpointing=None),
+        "reentrant-find-unused-true": {},
+        "reentrant-find-unused-false": dict(find_unused_parameters=False),
+        "reentrant-static-graph": dict(static_graph=True),
+        "non-reentrant": REENTRANT_FALSE,
+    },
+)
+MATRIX = {
+    "-".join(words): {key: axis[word][key] for axis, word in zip(AXES, words) for key in axis[word]}
+    for words in itertools.product(*AXES)
+}
+REPORTED = dict(layers=40)  # MiniCPM's depth: 40 layers x 4 targets x 2 matrices = 320 parameters
+# The last batch of an epoch is smaller, and the embedder calls its encoder less often.
+SMALLER_LAST = dict(calls="twice", sub_batch=2, batches=(4, 2, 4))
+
+VARIANTS = MATRIX | {
+    "reported": REPORTED,
+    "non-reentrant": dict(REPORTED, **REENTRANT_FALSE),
+    "four-layers": {},
+    "last-layer-without-lora": dict(REPORTED, lora_layers=39),
+    "o-proj-without-lora": dict(REPORTED, targets=("q_proj", "k_proj", "v_proj")),
+    "head-trained": dict(REPORTED, head="trained"),
+    "one-layer-checkpointed": dict(REPORTED, checkpointed=(0,)),
+    "smaller-batch": dict(batches=(2, 2, 2)),
+    "accumulation": dict(accumulate=2),
+    "unused-head-find-unused-false": dict(head="unused", find_unused_parameters=False),
+    "unused-head-find-unused-true": dict(head="unused"),
+    "unused-head-non-reentrant": dict(head="unused", **REENTRANT_FALSE),
+    "frozen-embeddings-find-unused-false": dict(
+        MATRIX["full-twice-reentrant-find-unused-false"], embeddings=False
+    ),
+    "smaller-last-batch-static-graph": dict(SMALLER_LAST, static_graph=True),
+    "smaller-last-batch-non-reentrant": dict(SMALLER_LAST, **REENTRANT_FALSE),
+    "single-process": {},  # python repro.py single-process
+    "single-process-torchrun": {},  # torchrun --nproc-per-node 1 repro.py single-process-torchrun
+}
+# --8<-- [end:variants]
+
+GROUP, LENGTH, WIDTH, RANK = 2, 8, 16, 4  # GROUP: passages for each query, the first one is right
+ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:model]
+class LoraLinear(nn.Module):
+    def __init__(self, base_layer):
+        super().__init__()
+        self.base_layer = base_layer
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(WIDTH, RANK, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(RANK, WIDTH, bias=False)})  # not zero
+
+    def forward(self, x):
+        return self.base_layer(x) + self.lora_B["default"](self.lora_A["default"](x))
+
+
+class Layer(nn.Module):
+    def __init__(self, targets):
+        super().__init__()
+        self.norm = nn.RMSNorm(WIDTH)
+        self.self_attn = nn.ModuleDict()
+        for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
+            plain = nn.Linear(WIDTH, WIDTH, bias=False)
+            self.self_attn[name] = LoraLinear(plain) if name in targets else plain
+
+    def forward(self, x):
+        normed = self.norm(x)
+        q, k, v = (self.self_attn[name](normed) for name in ("q_proj", "k_proj", "v_proj"))
+        return x + self.self_attn["o_proj"](F.scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+class Decoder(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.s = s
+        self.embed_tokens = nn.Embedding(32, WIDTH)
+        with_lora = s["lora_layers"] if s["lora"] else 0
+        targets = [s["targets"] if i < with_lora else () for i in range(s["layers"])]
+        self.layers = nn.ModuleList(map(Layer, targets))
+
+    def forward(self, tokens):
+        x = self.embed_tokens(tokens).requires_grad_()  # what enable_input_require_grads() does
+        for i, layer in enumerate(self.layers):
+            if self.s["checkpointing"] and i in (self.s["checkpointed"] or range(self.s["layers"])):
+                x = checkpoint(layer, x, use_reentrant=self.s["checkpointing"] == "reentrant")
+            else:
+                x = layer(x)
+        return x[:, -1]
+
+
+class LanguageModel(nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.model = Decoder(s)
+        if s["calls"] == "once":
+            self.lm_head = nn.Linear(WIDTH, 1, bias=False)
+        if s["head"] == "unused":
+            self.second_head = nn.Linear(WIDTH, 1, bias=False)
+
+
+class Wrapper(nn.Module):
+    """A plain nn.Module around the language model, as FlagEmbedding's AbsRerankerModel is."""
+
+    def __init__(self, s):
+        super().__init__()
+        self.s, lm = s, LanguageModel(s)
+        if s["lora"]:  # peft puts two shells around a model; every parameter's name shows them
+            self.model = nn.ModuleDict({"base_model": nn.ModuleDict({"model": lm})})
+        else:
+            self.model = lm
+        for name, parameter in self.named_parameters():
+            if s["lora"]:
+                parameter.requires_grad_("lora_" in name or s["head"] is not None and "head" in name)
+            else:
+                parameter.requires_grad_(s["embeddings"] or "embed" not in name)
+
+    def forward(self, queries, passages):
+        lm = self.model["base_model"]["model"] if self.s["lora"] else self.model
+        if self.s["calls"] == "once":  # the reranker reads each passage together with its query
+            pairs = torch.cat([queries.repeat_interleave(GROUP, 0), passages.flatten(0, 1)], 1)
+            scores = lm.lm_head(lm.model(pairs))
+        else:  # the embedder: one encoder, called for the queries and called for the passages
+            one, other = self.encode(lm, queries), self.encode(lm, passages.flatten(0, 1))
+            scores = (one.repeat_interleave(GROUP, 0) * other).sum(-1)
+        right = torch.zeros(len(queries), dtype=torch.long, device=DEVICE)
+        return F.cross_entropy(scores.view(-1, GROUP), right)
+
+    def encode(self, lm, tokens):
+        parts = tokens.split(self.s["sub_batch"] or len(tokens))
+        return torch.cat([lm.model(part) for part in parts])
+# --8<-- [end:model]
+
+
+# --8<-- [start:train]
+def train(settings, rank=0, world_size=1, wrap=lambda model: model):
+    """Three steps of plain SGD on this rank's share of each batch; returns the trained model."""
+    torch.manual_seed(0)
+    model = Wrapper(settings).to(DEVICE)
+    wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
+    no_sync = getattr(wrapped, "no_sync", contextlib.nullcontext)
+    optimizer = torch.optim.SGD(trainable(model), lr=0.1)
+    torch.manual_seed(1)
+    for size in settings["batches"]:
+        batch = torch.randint(32, (size, 1 + GROUP, LENGTH))  # a query and its passages
+        parts = batch[rank::world_size].to(DEVICE).chunk(settings["accumulate"])
+        for part in parts:
+            with contextlib.nullcontext() if part is parts[-1] else no_sync():
+                (wrapped(part[:, 0], part[:, 1:]) / len(parts)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+# --8<-- [end:train]
+
+
+# --8<-- [start:compare]
+def run(variant):
+    """Train a variant; compare it, on every rank, with one process that saw all the data."""
+    settings = {**DEFAULTS, **VARIANTS[variant]}
+    if dist.is_initialized():
+        ddp = {key: settings[key] for key in ("find_unused_parameters", "static_graph")}
+        place = dist.get_rank(), dist.get_world_size()
+        model = train(settings, *place, wrap=lambda m: DistributedDataParallel(m, **ddp))
+    else:
+        model = train(settings)
+    reference = train({**settings, "checkpointing": None})
+    return compare(variant, trainable(model), trainable(reference))
+
+
+def compare(variant, trained, reference):
+    """The largest differences on any rank: to one process, and between the ranks."""
+    scales = [ref.abs().max() for ref in reference]
+    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
+    spread = [torch.zeros(())]
+    if dist.is_initialized():
+        first = [p.detach().clone() for p in trained]
+        for p in first:
+            dist.broadcast(p, src=0)
+        spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
+    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
+    if dist.is_initialized():
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    error, spread = worst.tolist()
+    outcome = "match" if error <= 1e-5 else "diverge"
+    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+
+
+def trainable(model):
+    return [p for p in model.parameters() if p.requires_grad]
+# --8<-- [end:compare]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if "RANK" in os.environ:  # set by torchrun
+        if DEVICE.type != "cpu":
+            torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+        backend = dist.get_default_backend_for_device(DEVICE)
+        dist.init_process_group(backend, timeout=timedelta(seconds=60))
+    result = run(sys.argv[1])
+    if not dist.is_initialized() or dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    if dist.is_initialized():
+        dist.barrier()  # without it a rank that is done can take the store away from the other
+        dist.destroy_process_group()
+        os._exit(0)  # DDP keeps gloo's threads; an ordinary exit aborts in one of them now and then
