@@ -1,0 +1,289 @@
+"""A term that touches a head's parameters, under ZeRO-3: "invalid gradient at index 0 - got [0]".
+
+    torchrun --nproc-per-node 2 repro.py reported
+    torchrun --nproc-per-node 2 repro.py zero3-alternating-zero-input
+
+Needs torch >= 2.6 and DeepSpeed. A variant either raises, as it would in training, or trains three
+steps and says in its last line how far its parameters are from a single-process run.
+"""
+
+import itertools
+import json
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+
+if not torch.accelerator.is_available():
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
+    # Without it, older releases call the program numactl to count processors.
+    os.environ.setdefault("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE", "1"))
+import deepspeed  # noqa: E402
+
+# --8<-- [start:variants]
+DEFAULTS = dict(
+    stage=3,
+    head="used",  # "unused", "alternating" (in every second micro-batch), or on "rank-0" only
+    way="dummy-sum",  # what keeps the head's parameters in the graph; see AXES
+    term="sum",  # what the term does with each parameter; see TERMS
+    only_when_unused=False,  # leave the term out where the head is used
+    starts="used",  # the first micro-batch of "alternating", or "unused"
+    reference="right",  # or "stale": a head without a gradient is moved by its previous one
+    persist=0,  # stage3_param_persistence_threshold: parameters up to this size stay whole
+    frozen=None,  # "head" or "backbone"
+    accumulation=1,
+    vocab=8,  # of the audio; the incident has 4160
+    streams=3,
+)
+AXES = dict(
+    stage={"zero1": 1, "zero2": 2, "zero3": 3},
+    head={"used": "used", "unused": "unused", "alternating": "alternating"},
+    way={
+        "dummy-sum": "dummy-sum",  # sum(p.sum() for p in head.parameters()) * 0.0
+        "no-term": "no-term",  # that line removed
+        "zero-input": "zero-input",  # removed, and the head runs on zeros where it is not used
+        "registered": "registered",  # the sum, after register_external_parameter
+        "gathered": "gathered",  # the sum, inside GatheredParameters
+        "one-by-one": "one-by-one",  # sum((p * 0.0).sum() for p in head.parameters())
+    },
+)
+TERMS = {
+    "sum": lambda p: p.sum(),
+    "one-by-one": lambda p: (p * 0.0).sum(),
+    "mean": lambda p: p.mean(),
+    "norm": lambda p: p.norm(),
+    "power": lambda p: p.pow(2).sum(),
+    "abs": lambda p: p.abs().sum(),
+    "slice": lambda p: p[:1].sum(),
+    "product": lambda p: (p * p).sum(),
+    "cast": lambda p: p.double().sum(),
+    "cat": lambda p: torch.cat([p, p]).sum(),
+}
+LATE = dict(head="alternating", only_when_unused=True)
+
+VARIANTS = {
+    "-".join(words): {key: AXES[key][word] for key, word in zip(AXES, words)}
+    for words in itertools.product(*AXES.values())
+} | {
+    "reported": dict(vocab=4160, persist=35840),  # what "auto" sets for a hidden size of 3584
+    "head-frozen": dict(frozen="head"),
+    "head-frozen-unused": dict(frozen="head", head="unused"),
+    "backbone-frozen": dict(frozen="backbone"),
+    "backbone-frozen-zero-input": dict(frozen="backbone", way="zero-input", head="alternating"),
+    "persist-bias": dict(persist=100),  # the bias has 24 elements, the weight 192
+    "persist-all": dict(persist=100_000),
+    "persist-all-unused": dict(persist=100_000, head="unused"),
+    "persist-all-late": dict(LATE, persist=100_000),
+    "persist-all-late-first-unused": dict(LATE, persist=100_000, starts="unused"),
+    "persist-none-late": LATE,
+    "no-term-first-unused": dict(way="no-term", head="alternating", starts="unused"),
+    "no-term-stale-reference": dict(way="no-term", head="alternating", reference="stale"),
+    "no-term-accumulate-2": dict(way="no-term", head="alternating", accumulation=2),
+    "no-term-accumulate-2-first-unused": dict(
+        way="no-term", head="alternating", starts="unused", accumulation=2
+    ),
+    "zero-input-first-unused": dict(way="zero-input", head="alternating", starts="unused"),
+    "zero-input-accumulate-2": dict(way="zero-input", head="alternating", accumulation=2),
+    "zero-input-rank-0-only": dict(way="zero-input", head="rank-0"),
+    **{f"term-{name}": dict(term=name) for name in TERMS if name not in ("sum", "one-by-one")},
+}
+
+
+def config(settings, world_size):
+    zero = {"stage": settings["stage"]}
+    if settings["stage"] == 3:
+        zero["stage3_param_persistence_threshold"] = settings["persist"]
+    return {
+        "train_micro_batch_size_per_gpu": BATCH // world_size,
+        "gradient_accumulation_steps": settings["accumulation"],
+        "gradient_clipping": 0.0,  # newer releases clip at 1.0 unless told otherwise
+        "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
+        "zero_optimization": zero,
+    }
+# --8<-- [end:variants]
+
+
+STEPS, BATCH, LENGTH, WIDTH, TEXT = 3, 4, 8, 16, 32
+
+
+# --8<-- [start:model]
+class Layer(nn.Module):
+    """Attention and a gated MLP behind RMSNorms, as in Qwen."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mlp_norm = nn.RMSNorm(WIDTH), nn.RMSNorm(WIDTH)
+        self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)
+        self.gate_up = nn.Linear(WIDTH, 4 * WIDTH, bias=False)
+        self.down = nn.Linear(2 * WIDTH, WIDTH, bias=False)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).chunk(3, dim=-1)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v, is_causal=True))
+        gate, up = self.gate_up(self.mlp_norm(x)).chunk(2, dim=-1)
+        return x + self.down(F.silu(gate) * up)
+
+
+class Head(nn.Module):
+    """One linear layer whose output is split into streams, as SLAM-Omni's group decoding."""
+
+    def __init__(self, vocab, streams):
+        super().__init__()
+        self.streams = streams
+        self.linear = nn.Linear(vocab, streams * vocab)
+
+    def forward(self, logits):
+        return self.linear(logits).unflatten(-1, (self.streams, -1))
+
+
+class Model(nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.settings = settings
+        self.embed = nn.Embedding(TEXT, WIDTH)
+        self.layers = nn.ModuleList([Layer()])
+        self.lm_head = nn.Linear(WIDTH, TEXT + settings["vocab"], bias=False)
+        self.head = Head(settings["vocab"], settings["streams"])
+        if settings["frozen"]:
+            of_head = set(self.head.parameters())
+            for p in self.parameters():
+                p.requires_grad_((p in of_head) == (settings["frozen"] == "backbone"))
+
+    def forward(self, tokens, audio):  # audio is None where the batch has none
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        text_logits, audio_logits = self.lm_head(x).tensor_split([TEXT], dim=-1)
+        loss = F.cross_entropy(text_logits.flatten(0, 1), tokens.flatten())
+        if audio is not None or self.settings["way"] == "zero-input":
+            loss = loss + self.audio_loss(audio_logits, audio)
+        if audio is None or not self.settings["only_when_unused"]:
+            loss = loss + self.dummy_loss()
+        return loss
+
+    # --8<-- [start:fix]
+    def audio_loss(self, logits, audio):
+        """The head runs exactly once on every rank, on zeros where the batch has no audio."""
+        if audio is None:
+            return self.head(torch.zeros_like(logits)).sum() * 0.0
+        return F.cross_entropy(self.head(logits).flatten(0, 2), audio.flatten())
+
+    # --8<-- [end:fix]
+
+    def dummy_loss(self):
+        way, parameters = self.settings["way"], list(self.head.parameters())
+        if way in ("no-term", "zero-input"):
+            return 0.0
+        gather = way == "gathered" and self.settings["stage"] == 3
+        with deepspeed.zero.GatheredParameters(parameters, enabled=gather):
+            term = TERMS["one-by-one" if way == "one-by-one" else self.settings["term"]]
+            return sum(term(p) for p in parameters) * 0.0
+# --8<-- [end:model]
+
+
+# --8<-- [start:train]
+def run(variant):
+    """Train a variant; compare it, on every rank, with one process that saw all the data."""
+    settings = {**DEFAULTS, **VARIANTS[variant]}
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = Model(settings)
+    start = [p.detach().clone() for p in model.parameters()]
+    engine, *_ = deepspeed.initialize(
+        model=model,
+        optimizer=torch.optim.SGD(trainable(model), lr=0.1),
+        config=config(settings, world_size),
+    )
+    if settings["way"] == "registered" and settings["stage"] == 3:
+        for p in model.head.parameters():
+            deepspeed.zero.register_external_parameter(model, p)
+    data = batches(settings)
+    try:
+        for micro_step in range(STEPS * settings["accumulation"]):
+            share = share_of(data, settings, micro_step, rank, world_size, engine.device)
+            engine.backward(engine(*share))
+            engine.step()
+        trained = []
+        for p in trainable(model):  # one by one: older releases on CPU hand out a list too early
+            with deepspeed.zero.GatheredParameters(p, enabled=settings["stage"] == 3):
+                trained.append(p.detach().clone())
+    finally:
+        engine.destroy()  # or its hooks outlive a failed variant
+    reference = train_alone(settings, start, data, world_size, engine.device)
+    return compare(variant, trained, trainable(reference))
+
+
+def batches(settings):
+    shape = STEPS * settings["accumulation"], BATCH, LENGTH
+    return torch.randint(TEXT, shape), torch.randint(settings["vocab"], (*shape, settings["streams"]))
+
+
+def share_of(data, settings, micro_step, rank, world_size, device):
+    """This rank's part of a micro-batch; its audio is None where the head is not used."""
+    tokens, audio = (part[micro_step][rank::world_size].to(device) for part in data)
+    used = {
+        "used": True,
+        "unused": False,
+        "alternating": (micro_step % 2 == 0) == (settings["starts"] == "used"),
+        "rank-0": rank == 0,
+    }[settings["head"]]
+    return tokens, audio if used else None
+
+
+def train_alone(settings, start, data, world_size, device):
+    """The same steps in one process, without any term: what the parameters must become."""
+    model = Model({**settings, "way": "no-term"}).to(device)
+    with torch.no_grad():
+        for p, value in zip(model.parameters(), start):
+            p.copy_(value)
+    optimizer, previous = torch.optim.SGD(trainable(model), lr=0.1), {}
+    for step in range(STEPS):
+        for micro_step in range(step * settings["accumulation"], (step + 1) * settings["accumulation"]):
+            for rank in range(world_size):
+                loss = model(*share_of(data, settings, micro_step, rank, world_size, device))
+                if loss.requires_grad:
+                    (loss / world_size / settings["accumulation"]).backward()
+        if settings["reference"] == "stale":
+            for p in model.head.parameters():
+                p.grad = previous.get(p) if p.grad is None else p.grad
+                previous[p] = p.grad
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+# --8<-- [end:train]
+
+
+# --8<-- [start:compare]
+def compare(variant, trained, reference):
+    """The largest differences on any rank: to one process, and between the ranks."""
+    scales = [ref.abs().max() for ref in reference]
+    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
+    first = [p.clone() for p in trained]
+    for p in first:
+        dist.broadcast(p, src=0)
+    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
+    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    error, spread = worst.tolist()
+    outcome = "match" if error <= 1e-5 else "diverge"
+    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+
+
+def trainable(model):
+    return [p for p in model.parameters() if p.requires_grad]
+# --8<-- [end:compare]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
+    result = run(sys.argv[1])
+    if dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # the wrapper keeps gloo's threads; an ordinary exit aborts in one now and then
