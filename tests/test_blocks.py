@@ -3,6 +3,7 @@
 import functools
 import json
 import subprocess
+import textwrap
 
 import pytest
 from conftest import ROOT
@@ -66,9 +67,14 @@ def test_block(page, block):
 
 
 @pytest.mark.parametrize("incident", catalog.load(ROOT).incidents)
-def test_the_option_in_the_header_is_one_of_the_framework(known, incident):
+def test_the_fix_in_the_header_can_be_copied(known, incident):
     """The header's block is generated, so it is no block of a page; it is tested here."""
     fix = known.incidents[incident].file.fix
+    if fix.code:
+        file, section = fix.code.split(":")
+        source = (known.incidents[incident].folder / file).read_text(encoding="utf-8")
+        compile(textwrap.dedent(articles.section(source, section)), file, "exec")
+        return
     accepted_by_bash(f"{fix.command} {fix.option}")
     recorded = {
         e: v.options[fix.command] for e, v in known.incidents[incident].evidence.items() if fix.command in v.options

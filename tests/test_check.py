@@ -57,3 +57,10 @@ def test_all_faults_in_one_go(copy):
     assert told.returncode == 1
     for fault in faults:
         assert fault["says"] in told.stderr
+
+
+def test_a_module_under_torchrun_has_options_of_its_own():
+    script = 'N=4 torchrun --nproc-per-node "$N" -m some.module --epochs 1'
+    launcher, module = check.commands(script)
+    assert launcher == ["torchrun", "--nproc-per-node", "$N"]
+    assert module == ["python", "-m", "some.module", "--epochs", "1"]

@@ -6,9 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from conftest import KNOWN, ROOT
+
+from readyonce import lab
 
 REPROS = [pytest.param(i.id, name, id=f"{i.id}/{name}") for i in KNOWN.incidents.values() for name in i.file.files]
 SCRIPTS = sorted((ROOT / "snippets" / "errors").glob("*.py"))
@@ -61,3 +64,17 @@ def test_the_config_on_the_page_is_the_one_that_was_run(known):
     module = loaded("RO-0001", folder / "zero.py")
     shown = json.loads((folder / "zero3-small-bucket.json").read_text(encoding="utf-8"))
     assert shown == module.config(module.VARIANTS["zero3-twice-reentrant-small-bucket-accumulate-1"], world_size=2)
+
+
+@pytest.mark.parametrize("arguments, said", [([], "right"), (["reentrant"], "WRONG GRADIENTS")])
+def test_the_check_for_readers_tells_right_from_wrong(known, arguments, said):
+    script = known.root / "snippets" / "concepts" / "right-gradients.py"
+    done = subprocess.run(
+        [*map(str, lab.torchrun(Path(sys.executable), 2)), str(script), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith(f": {said}"), done.stdout

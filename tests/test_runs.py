@@ -11,6 +11,8 @@ def test_outcome(observed, known, incident, variant, environment):
     seen = observed[incident, variant, environment]
     declared = known.incidents[incident].variants[variant].declared[environment]
     assert seen.agrees_with(declared), f"declared {declared}, saw {seen.outcome} ({seen.error}): {seen.message}"
+    for literal in known.incidents[incident].variants[variant].shows:
+        assert literal in seen.message
     stored = known.incidents[incident].run(variant, environment)
     assert stored, "no evidence is stored"
     if stored.gradient_error is not None:

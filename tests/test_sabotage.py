@@ -57,9 +57,7 @@ def test_failing_variant_made_to_pass(copy):
 
 def test_fix_made_to_fail(copy):
     edit(copy / "snippets/RO-0001/repro.py", '"non-reentrant": REENTRANT_FALSE', '"non-reentrant": {}')
-    assert "declared match, saw error (ddp-ready-twice)" in red(
-        copy, outcome_of("non-reentrant")
-    )
+    assert "declared match, saw error (ddp-ready-twice)" in red(copy, outcome_of("non-reentrant"))
 
 
 def test_fix_made_to_train_wrong(copy):

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 LANGUAGES = ("en", "zh")
 BASELINE = "reported"  # the variant that shows the incident as it was reported
@@ -29,6 +29,7 @@ Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
+Quantity = Literal["seconds_per_step", "peak_memory"]
 Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
 SourceLink = Annotated[str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")]
 
@@ -104,6 +105,9 @@ class VariantEntry(Declaration):
     processes: int = Field(2, ge=1)
     launcher: Literal["torchrun", "python"] = "torchrun"
     claims: list[Slug] = []
+    shows: list[NonEmpty] = []  # what its message contains, beyond the family's wording
+    only: list[str] | None = None  # the environments it runs in, where they are not all of its file's
+    differs: dict[str, Declaration] = {}  # environment -> the outcome there, where it is another
 
 
 class MatrixCase(Declaration):
@@ -118,6 +122,7 @@ class Matrix(Model):
     only: dict[str, list[str]] = {}  # environment -> globs: what runs there, where it is not all
     cases: list[MatrixCase]
     claims: dict[Slug, list[str]] = {}
+    chart: list[Quantity] = []  # drawn as bars: a row for each word of the first axis, a bar for each of the second
 
     def names(self) -> Iterator[tuple[str, ...]]:
         return itertools.product(*self.axes)
@@ -128,7 +133,7 @@ class Measured(Model):
 
     variant: str
     against: str
-    quantity: Literal["seconds_per_step"]
+    quantity: Quantity
 
 
 class Claim(Model):
@@ -158,10 +163,19 @@ class Affected(Model):
 
 
 class Fix(Model):
-    option: NonEmpty  # what to add to the command line, ready to be copied
-    command: NonEmpty  # the command it belongs to, as in `commands`
+    """An option of a command, or a change of code: one of the two, ready to be copied."""
+
+    option: NonEmpty | None = None  # what to add to the command line
+    command: NonEmpty | None = None  # the command it belongs to, as in `commands`
+    code: Annotated[str, StringConstraints(pattern=r"^[\w.-]+\.py:[\w-]+$")] | None = None  # FILE:SECTION
     variant: NonEmpty  # the variant that proves it
     text: Text
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Fix:
+        if (self.option is None) == (self.code is None) or (self.option is None) != (self.command is None):
+            raise ValueError("write `option:` with its `command:`, or `code:`")
+        return self
 
 
 class Reported(Model):
@@ -213,10 +227,10 @@ class Environment(Model):
 
 
 class Run(Model):
-    """What one variant did.
+    """What one variant did; figures are medians over its repeats.
 
     `gradient_error` and `rank_spread` are max|p - q| / max|q| over the trainable tensors, on the
-    worst rank, against one process and against rank 0. `seconds` is the median of one repeat.
+    worst rank, against one process and against rank 0. `peak_memory` is in bytes.
     """
 
     variant: str
@@ -229,6 +243,7 @@ class Run(Model):
     alone: bool  # whether a launch of its own, as a reader would start it, showed the same
     seconds: float
     seconds_per_step: float | None = None
+    peak_memory: float | None = None
 
     @property
     def declaration(self) -> Declaration:
@@ -257,6 +272,7 @@ class FamilyFile(Model):
     family: Slug
     title: Text
     page: Literal["own", "look-alikes"]
+    yields: bool = False  # a warning or a consequence: beside the text of another family, the other counts
     text: Text  # how to tell it apart
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []
@@ -282,6 +298,21 @@ def _squeeze(text: str) -> str:
     return " ".join(text.split())
 
 
+RunPattern = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}/[a-z0-9*?\[\]-]+(@[a-z0-9.-]+)?$")]
+
+
+class DecisionRow(Model):
+    text: Text
+    cells: dict[Slug, list[RunPattern]]  # column -> the runs whose outcomes the cell shows
+
+
+class DecisionFile(Model):
+    """`decision.yml`: rows are ways to train, columns are settings, cells name runs."""
+
+    columns: dict[Slug, Text]
+    rows: list[DecisionRow]
+
+
 M = TypeVar("M", bound=Model)
 
 
@@ -299,6 +330,7 @@ class Variant:
     launcher: str
     claims: tuple[str, ...]
     declared: dict[str, Declaration]
+    shows: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -331,12 +363,27 @@ class Catalog:
     root: Path
     incidents: dict[str, Incident] = field(default_factory=dict)
     families: dict[str, FamilyFile] = field(default_factory=dict)
+    decision: DecisionFile | None = None
     problems: list[Problem] = field(default_factory=list)
 
     def family_of(self, message: str) -> str | None:
         """The one family whose wording the message has; None when none or several do."""
-        found = [name for name, family in self.families.items() if family.matches(message)]
-        return found[0] if len(found) == 1 else None
+        found = [family for family in self.families.values() if family.matches(message)]
+        found = [family for family in found if not family.yields] or found
+        return found[0].family if len(found) == 1 else None
+
+    def runs(self, pattern: str) -> list[tuple[Incident, str, Run]]:
+        """(incident, environment, run) for `RO-0001/GLOB@environment`; `current` when none is named."""
+        id, _, rest = pattern.partition("/")
+        glob, _, environment = rest.partition("@")
+        environment = environment or "current"
+        incident = self.incidents.get(id)
+        evidence = incident.evidence.get(environment) if incident else None
+        return [
+            (incident, environment, run)
+            for run in (evidence.runs if evidence else [])
+            if fnmatchcase(run.variant, glob)
+        ]
 
     def require_sound(self) -> Catalog:
         if self.problems:
@@ -361,6 +408,8 @@ def load(root: Path, only: str | None = None) -> Catalog:
     snippets = root / "snippets"
     if only is None:
         _refuse_links(catalog, snippets)
+        if (path := snippets / "decision.yml").is_file():
+            catalog.decision = read(catalog, path, DecisionFile)
     for path in sorted((snippets / "errors").glob("*.yml")):
         if family := read(catalog, path, FamilyFile):
             if family.family != path.stem:
@@ -418,7 +467,12 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             entry.processes,
             entry.launcher,
             tuple(entry.claims),
-            {where: Declaration(outcome=entry.outcome, error=entry.error) for where in file.files.get(entry.file, [])},
+            {
+                where: entry.differs.get(where) or Declaration(outcome=entry.outcome, error=entry.error)
+                for where in file.files.get(entry.file, [])
+                if entry.only is None or where in entry.only
+            },
+            tuple(entry.shows),
         )
         for name, entry in file.variants.items()
     }

@@ -21,6 +21,7 @@ VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
 
 def problems(catalog: Catalog) -> list[Problem]:
     """Every problem of the catalog and of the pages, in the order of files and lines."""
+    _decision(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)
@@ -64,6 +65,19 @@ def _families(catalog: Catalog, incident: Incident) -> None:
     for name, entry in incident.file.variants.items():
         known(entry.error, ("variants", name, "error"))
         fits(entry.outcome, entry.error, ("variants", name, "outcome"))
+        for environment, declared in entry.differs.items():
+            known(declared.error, ("variants", name, "differs", environment, "error"))
+            fits(declared.outcome, declared.error, ("variants", name, "differs", environment, "outcome"))
+        for key in ("only", "differs"):
+            for environment in getattr(entry, key) or ():
+                if environment not in incident.file.files.get(entry.file, []):
+                    add(
+                        catalog,
+                        path,
+                        ("variants", name, key),
+                        f"{entry.file} does not run in `{environment}`",
+                        "Add the environment under `files:`, or take it out here.",
+                    )
     for i, matrix in enumerate(incident.file.matrices):
         for j, case in enumerate(matrix.cases):
             known(case.error, ("matrices", i, "cases", j, "error"))
@@ -118,6 +132,17 @@ def _files(catalog: Catalog, incident: Incident) -> None:
             f"there is no variant `{BASELINE}`",
             "It shows the incident as it was reported.",
         )
+    if code := incident.file.fix.code:
+        file, section = code.split(":")
+        source = incident.folder / file
+        if not source.is_file() or f"[start:{section}]" not in source.read_text(encoding="utf-8"):
+            add(
+                catalog,
+                path,
+                ("fix", "code"),
+                f"there is no section `{section}` in {file}",
+                f"Mark it in {incident.folder.name}/{file}: # --8<-- [start:{section}] ... # --8<-- [end:{section}]",
+            )
     fix = incident.variants.get(incident.file.fix.variant)
     if not fix or any(declared.outcome != "match" for declared in fix.declared.values()):
         add(
@@ -166,6 +191,14 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     where,
                     f"variant `{variant.name}` has no run in `{environment}`",
                     VERIFY.format(incident.id),
+                )
+            elif missing := [literal for literal in variant.shows if literal not in (run.message or "")]:
+                add(
+                    catalog,
+                    path,
+                    (*where, "shows"),
+                    f"the message of `{variant.name}` in `{environment}` does not show `{missing[0]}`",
+                    f"The run is right. {VERIFY.format(incident.id)}",
                 )
             elif run.declaration != declared:
                 add(
@@ -256,8 +289,8 @@ def _claims(catalog: Catalog, incident: Incident) -> None:
                         f"Add `{name}` to that variant's `claims:`.",
                     )
         if claim.explanation and claim.basis in ("run", "inferred"):
-            predicted = claim.predicts if isinstance(claim.predicts, dict) else {}
-            if not any(predicted.get(variant) not in (None, other) for variant, other in claim.otherwise.items()):
+            told = {variant: predicted_for(claim, variant, "current") for variant in claim.otherwise}
+            if not any(told[variant] not in (None, other) for variant, other in claim.otherwise.items()):
                 fault(
                     "otherwise",
                     "is an explanation that no run could refute",
@@ -269,6 +302,12 @@ def _claims(catalog: Catalog, incident: Incident) -> None:
             for variant in (measured.variant, measured.against):
                 if variant not in incident.variants:
                     fault("measured", f"measures `{variant}`, which is no variant", "Name a variant.")
+                elif (run := incident.run(variant, "current")) and getattr(run, measured.quantity) is None:
+                    fault(
+                        "measured",
+                        f"measures {measured.quantity} of `{variant}`, and its run has none",
+                        f"Let the repro's `run` return `{measured.quantity}`. {VERIFY.format(incident.id)}",
+                    )
         verdict = judge(incident, name).verdict
         if (verdict == "depends") != (claim.when is not None):
             fault(
@@ -297,6 +336,26 @@ def _claim_exists(catalog: Catalog, incident: Incident, claim: str, where: tuple
             f"there is no claim `{claim}`",
             f"Write one of: {', '.join(incident.file.claims)}.",
         )
+
+
+def _decision(catalog: Catalog) -> None:
+    """Every cell of decision.yml stands in a column and names runs that exist."""
+    path = catalog.root / "snippets" / "decision.yml"
+    for index, row in enumerate(catalog.decision.rows if catalog.decision else []):
+        for column, patterns in row.cells.items():
+            where = ("rows", index, "cells", column)
+            if column not in catalog.decision.columns:
+                known = ", ".join(catalog.decision.columns)
+                add(catalog, path, where, f"there is no column `{column}`", f"Write one of: {known}.")
+            for number, pattern in enumerate(patterns):
+                if not catalog.runs(pattern):
+                    add(
+                        catalog,
+                        path,
+                        (*where, number),
+                        f"no run fits `{pattern}`",
+                        "Name a run as RO-0001/VARIANT or RO-0001/VARIANT@ENVIRONMENT; * stands for any letters.",
+                    )
 
 
 # ------------------------------------------------------------------------------ pages
@@ -365,6 +424,8 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
 def _wanted(catalog: Catalog) -> Iterator[str]:
     yield from (f"incidents/{id}.md" for id in catalog.incidents)
     yield from (f"errors/{family.family}.md" for family in render.listed(catalog, "own"))
+    if catalog.decision:
+        yield "decision.md"
     if render.listed(catalog, "look-alikes"):
         yield "errors/look-alikes.md"
 
@@ -505,7 +566,10 @@ def _options(catalog: Catalog, page: Page, line: int, script: str) -> None:
 
 
 def commands(script: str) -> Iterator[list[str]]:
-    """The simple commands of a script, as words, without leading assignments."""
+    """The simple commands of a script, as words, without leading assignments.
+
+    `torchrun ... -m MODULE ...` is two: the launcher with its options, and `python -m MODULE ...`.
+    """
     for line in script.replace("\\\n", " ").splitlines():
         try:
             words = shlex.split(line, comments=True)
@@ -513,6 +577,10 @@ def commands(script: str) -> Iterator[list[str]]:
             continue  # `bash -n` in the tests says it better
         while words and re.match(r"\w+=", words[0]):
             words = words[1:]
+        if words[:1] == ["torchrun"] and "-m" in words:
+            module = words.index("-m")
+            yield words[:module]
+            words = ["python", *words[module:]]
         if words:
             yield words
 
@@ -552,7 +620,7 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
 def _anchors(catalog: Catalog, path: Path, made: dict[str, str], language: str) -> set[str | None]:
     target = articles.read(path)
     included = " ".join(made.get(include.path, "") for include in target.includes)
-    return {*target.ids, *re.findall(r"\{ ?#([\w-]+)", included)}
+    return {*target.ids, *re.findall(r'(?:\{ ?#|id=")([\w-]+)', included)}
 
 
 def _parity(catalog: Catalog, page: Page, other: Page) -> None:

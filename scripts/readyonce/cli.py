@@ -33,9 +33,9 @@ def main(arguments: list[str] | None = None) -> int:
 def list_(options) -> int:
     known = catalog.load(catalog.find_root()).require_sound()
     if options.json:
-        from readyonce import render
+        from readyonce import api
 
-        print(render.to_json(render.incidents_json(known)), end="")
+        print(api.to_json(api.incidents_json(known)), end="")
         return GOOD
     for incident in known.incidents.values():
         print(f"{incident.id}  {incident.file.short[options.lang]}")
@@ -129,9 +129,9 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             tick(shared[-1])
     if options.isolated or options.write:
         done, total = 0, len(variants)
-        for variant in variants:
-            single[variant.name] = lab.alone(known, incident, variant, python)
-            tick(single[variant.name])
+        for seen in lab.each_alone(known, incident, variants, python):
+            single[seen.variant] = seen
+            tick(seen)
     _progress("")
     faults = []
     for seen in [*shared, *single.values()]:

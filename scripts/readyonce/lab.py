@@ -19,7 +19,8 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +30,7 @@ WORKER = Path(__file__).with_name("worker.py")
 TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
 START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
+FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
 
 
@@ -48,6 +50,7 @@ class Observation:
     rank_spread: float | None = None
     seconds: float = 0.0
     seconds_per_step: float | None = None
+    peak_memory: float | None = None
     log: str = ""
 
     def agrees_with(self, declared: Declaration) -> bool:
@@ -197,7 +200,7 @@ def _from_ranks(catalog: Catalog, variant: Variant, ranks: list[dict]) -> Observ
 
 
 def _finished(variant: Variant, result: dict, seconds: float, log: str = "") -> Observation:
-    figures = {key: result.get(key) for key in ("gradient_error", "rank_spread", "seconds_per_step")}
+    figures = {key: result.get(key) for key in FIGURES}
     return Observation(variant.name, result["outcome"], seconds=seconds, log=log, **figures)
 
 
@@ -227,6 +230,20 @@ def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) 
     return Observation(variant.name, "error", catalog.family_of(message), message, seconds=seconds, log=log)
 
 
+def each_alone(
+    catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path
+) -> Iterator[Observation]:
+    """Run each alone, as they end. Two launches at a time: a launch is mostly imports, one core at work."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        running = [pool.submit(alone, catalog, incident, variant, python) for variant in variants]
+        try:
+            yield from (done.result() for done in as_completed(running))
+        finally:  # interrupted: end what is under way, or leaving would wait for it
+            pool.shutdown(wait=False, cancel_futures=True)
+            for token in list(_under_way):
+                _kill(token)
+
+
 def message_in(log: str) -> str:
     """The error that a rank's traceback ends with, from a launcher's log; "" when there is none."""
     ranks: dict[str, list[str]] = {}
@@ -252,14 +269,19 @@ def torchrun(python: Path, processes: int) -> list:
     return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
 
 
+_under_way: set[str] = set()  # the tokens of the launches that run now
+
+
 @contextmanager
 def running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
     token = uuid.uuid4().hex
+    _under_way.add(token)
     for lock in _extensions(python.parent).glob("*/lock"):
         # A compilation that was killed leaves its lock, and the next one would wait for it for ever.
         if time.time() - lock.stat().st_mtime > START_LIMIT:
             lock.unlink(missing_ok=True)
+    _sweep_shared_memory()
     with open(Path(scratch) / "log.txt", "wb") as log:
         process = subprocess.Popen(
             [str(part) for part in command],
@@ -274,6 +296,24 @@ def running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Po
         finally:
             _kill(token)
             process.wait()
+            _under_way.discard(token)
+
+
+def _sweep_shared_memory() -> None:
+    """Remove the buffers that DeepSpeed's CPU op leaves in /dev/shm, 66 MiB a rank, once nobody maps them."""
+    old = time.time() - 60  # a younger one may be about to be opened
+    mine = f"deepspeed_allreduce_buffer_{os.getuid()}_*"
+    left, mapped = [], ""
+    for path in Path("/dev/shm").glob(mine):
+        with suppress(OSError):  # gone meanwhile
+            if path.stat().st_mtime < old:
+                left.append(path)
+    for maps in Path("/proc").glob("[0-9]*/maps") if left else ():
+        with suppress(OSError):  # ended meanwhile, or somebody else's
+            mapped += maps.read_text()
+    for path in left:
+        if path.name not in mapped:
+            path.unlink(missing_ok=True)
 
 
 def _kill(token: str) -> None:
@@ -331,12 +371,10 @@ def summarise(
                 outcome=first.outcome,
                 error=first.error,
                 message=first.message,
-                gradient_error=_median(o.gradient_error for o in repeats),
-                rank_spread=_median(o.rank_spread for o in repeats),
                 repeats=len(repeats),
                 alone=name in single,
                 seconds=_median(o.seconds for o in repeats),
-                seconds_per_step=_median(o.seconds_per_step for o in repeats),
+                **{key: _median(getattr(o, key) for o in repeats) for key in FIGURES},
             )
         )
     return runs, faults

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import json
 import os
+import posixpath
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
@@ -18,12 +18,11 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles
+from readyonce import api, articles, chart
 from readyonce.catalog import (
     LANGUAGES,
     Affected,
     Catalog,
-    Claim,
     Environment,
     FamilyFile,
     Incident,
@@ -34,92 +33,21 @@ from readyonce.catalog import (
     Variant,
 )
 from readyonce.verdicts import Judged, Judgement, judge
+from readyonce.words import (
+    WORDS,
+    chip,
+    cite,
+    cite_all,
+    family_link,
+    number,
+    percent,
+    run_id,
+    say,
+    table,
+    table_row,
+)
 
 STALE_AFTER = 180  # days until a page says that its evidence is old
-NO_BREAK_SPACE, NO_BREAK_HYPHEN = "\N{NO-BREAK SPACE}", "\N{NON-BREAKING HYPHEN}"
-
-WORDS: dict[str, dict[Language, str]] = {
-    "match": {"en": "trains right", "zh": "训练正确"},
-    "diverge": {"en": "wrong gradients", "zh": "梯度错误"},
-    "error": {"en": "fails", "zh": "报错"},
-    "hang": {"en": "hangs", "zh": "挂起"},
-    "match-sentence": {
-        "en": "Parameters equal those of one process ({}).",
-        "zh": "参数与单进程一致（{}）。",
-    },
-    "diverge-sentence": {
-        "en": "It finishes, and the parameters are off by {}.",
-        "zh": "训练能跑完，但参数偏了 {}。",
-    },
-    "hang-sentence": {"en": "Ended at its time limit.", "zh": "到时限后被终止。"},
-    "holds": {"en": "holds", "zh": "成立"},
-    "fails": {"en": "does not hold", "zh": "不成立"},
-    "depends": {"en": "depends", "zh": "看情况"},
-    "open": {"en": "open", "zh": "未定"},
-    "yes": {"en": "do it", "zh": "推荐"},
-    "no": {"en": "do not", "zh": "不推荐"},
-    "only if": {"en": "only if it fits", "zh": "符合条件再用"},
-    "run": {"en": "run here", "zh": "已实测"},
-    "source": {"en": "source only", "zh": "只有来源"},
-    "inferred": {"en": "inferred", "zh": "推断"},
-    "variant": {"en": "Variant", "zh": "变体"},
-    "what": {"en": "What is set", "zh": "设置"},
-    "outcome": {"en": "Outcome", "zh": "结果"},
-    "package": {"en": "Package", "zh": "包"},
-    "affected": {"en": "Affected", "zh": "受影响"},
-    "fixed": {"en": "Fixed in", "zh": "修复于"},
-    "note": {"en": "What holds there", "zh": "说明"},
-    "basis": {"en": "Basis", "zh": "依据"},
-    "not-fixed": {"en": "not fixed", "zh": "未修复"},
-    "incident": {"en": "Incident", "zh": "事故"},
-    "you-see": {"en": "You see", "zh": "报错"},
-    "fix": {"en": "Fix", "zh": "解决"},
-    "wording": {"en": "Text", "zh": "报错原文"},
-    "where": {"en": "When", "zh": "说明"},
-    "seen-in": {"en": "Seen in", "zh": "见于"},
-    "sources": {"en": "Sources", "zh": "来源"},
-    "proof": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行中有 {0} 次符合这条说法的预测。"},
-    "predicted": {"en": "Predicted", "zh": "预测"},
-    "seen": {"en": "Seen", "zh": "实际"},
-    "environment": {"en": "Environment", "zh": "环境"},
-    "not-run": {"en": "not run", "zh": "未运行"},
-    "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
-    "ratio": {
-        "en": "On {device}, a step of `{variant}` takes {ratio} times that of `{against}`.",
-        "zh": "在 {device} 上，`{variant}` 每步耗时是 `{against}` 的 {ratio} 倍。",
-    },
-    "verified": {
-        "en": "Verified on {date} with {versions} on {device} ({backend}, {world_size} ranks).",
-        "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
-    },
-    "reported": {
-        "en": "Reported on {hardware}: [{link}]({url}), {date}. Not run on this hardware.",
-        "zh": "报告环境：{hardware}，[{link}]({url})，{date}。未在该硬件上运行。",
-    },
-    "old": {
-        "en": "This evidence is more than 180 days old. Newer versions may behave otherwise.",
-        "zh": "这些证据已超过 180 天，更新的版本可能表现不同。",
-    },
-    "withdrawn": {"en": "This incident is withdrawn.", "zh": "该事故已撤回。"},
-    "summary": {
-        "en": "{variants} variants, {runs} runs in this environment; each variant also alone, as a reader starts it.",
-        "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还单独启动跑过一次，和读者的用法一样。",
-    },
-    "recorded": {
-        "en": "Only the options of {} were read here; nothing was trained.",
-        "zh": "这里只读取了 {} 的选项，没有训练。",
-    },
-    # Punctuation, which differs as much as words do.
-    "colon": {"en": ": ", "zh": "："},
-    "semicolon": {"en": "; ", "zh": "；"},
-    "comma": {"en": ", ", "zh": "，"},
-    "between": {"en": ", ", "zh": "、"},
-    "next": {"en": " ", "zh": ""},
-    "label": {"en": "**{}.** {}", "zh": "**{}：**{}"},
-    "aside": {"en": "{} ({})", "zh": "{}（{}）"},
-}
-
-
 # ------------------------------------------------------------------------------ all of it
 
 
@@ -141,7 +69,7 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
         fresh = {
             f"includes/{lang}/{name}": text for lang in LANGUAGES for name, text in includes(catalog, lang).items()
         }
-        fresh |= {f"api/v1/{name}": to_json(value) for name, value in api(catalog).items()}
+        fresh |= {f"api/v1/{name}": text for name, text in api.files(catalog).items()}
         _replace(build, ("includes", "api"), fresh)
     return stale
 
@@ -166,7 +94,10 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "incidents.md": incident_table(catalog, language, "incidents/"),
         "incidents-here.md": incident_table(catalog, language, ""),
         "errors.md": error_table(catalog, language),
-        "look-alikes.md": "\n".join(look_alike(catalog, family, language) for family in listed(catalog, "look-alikes")),
+        "decision.md": decision_table(catalog, language),
+        "advice.md": advice(catalog, language),
+        "silent.md": silent_table(catalog, language),
+        "look-alikes.md": look_alikes(catalog, language),
     }
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
@@ -189,6 +120,8 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
     for matrix in incident.file.matrices:
         for environment in incident.file.files.get(matrix.file, []):
             files[f"{matrix.file}@{environment}.md"] = matrix_table(incident, matrix, environment, language)
+            if matrix.chart and environment in incident.evidence:
+                files[f"{matrix.file}@{environment}.svg"] = chart.bars(incident, matrix, environment, language)
     for environment, evidence in incident.evidence.items():
         for run in evidence.runs:
             if run.message:
@@ -209,9 +142,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
     lines += [
         WORDS["label"][language].format(say("fix", language), file.fix.text[language]),
         "",
-        "```bash",
-        file.fix.option,
-        "```",
+        *_fix_block(incident),
         "",
         WORDS["label"][language].format(
             say("affected", language),
@@ -230,6 +161,20 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         )
     ]
     return "\n".join(['<div class="ro-header" markdown>', "", *lines, "", "</div>"]) + "\n"
+
+
+def _fix_block(incident: Incident) -> list[str]:
+    """The fix, ready to be copied: an option, or a section of a file that is run."""
+    fix = incident.file.fix
+    if fix.option:
+        return ["```bash", fix.option, "```"]
+    file, section = fix.code.split(":")
+    source = incident.folder / file
+    try:
+        shown = articles.section(source.read_text(encoding="utf-8"), section)
+    except (OSError, articles.MissingSection):
+        shown = ""  # `readyonce check` says so; here it must not hide the other problems
+    return ["```python", textwrap.dedent(shown).rstrip(), "```"]
 
 
 def verified(incident: Incident, environment: Environment, language: Language) -> str:
@@ -254,7 +199,7 @@ def _age(incident: Incident) -> int:
 def variant_table(catalog: Catalog, incident: Incident, file: str, language: Language) -> str:
     head = [say(key, language) for key in ("variant", "what", "outcome")]
     listed = [v for v in incident.variants.values() if v.file == file and v.name in incident.file.variants]
-    return table([head, *(_row(catalog, incident, variant, language) for variant in listed)])
+    return table([head, *(_row(catalog, incident, variant, language, anchors=True) for variant in listed)])
 
 
 def rows(catalog: Catalog, incident: Incident, language: Language) -> str:
@@ -263,9 +208,19 @@ def rows(catalog: Catalog, incident: Incident, language: Language) -> str:
     return _sections(**lines)
 
 
-def _row(catalog: Catalog, incident: Incident, variant: Variant, language: Language) -> list[str]:
-    run = incident.run(variant.name, "current")
-    return [f"`{variant.name}`", variant.text[language], sentence(catalog, run, language)]
+def _row(
+    catalog: Catalog, incident: Incident, variant: Variant, language: Language, anchors: bool = False
+) -> list[str]:
+    """Name, setting and outcome; where it ran in other environments too, a line for each."""
+    colon, lines = say("colon", language), []
+    for environment in variant.declared:
+        told = sentence(catalog, incident.run(variant.name, environment), language)
+        lines.append(told if environment == "current" else f"`{environment}`{colon}{told}")
+    name = f"`{variant.name}`"
+    if anchors:
+        # A page may show a row more than once: only the whole table's rows have the runs' addresses.
+        name = "".join(f'<a id="{run_id(variant.name, environment)}"></a>' for environment in variant.declared) + name
+    return [name, variant.text[language], "<br>".join(lines)]
 
 
 def sentence(catalog: Catalog, run: Run | None, language: Language, errors: str = "../errors/") -> str:
@@ -281,8 +236,10 @@ def sentence(catalog: Catalog, run: Run | None, language: Language, errors: str 
 
 
 def matrix_table(incident: Incident, matrix: Matrix, environment: str, language: Language) -> str:
-    """Rows: all axes but the last two (the last, where there are only two); columns: those."""
-    split = len(matrix.axes) - (2 if len(matrix.axes) > 2 else 1)
+    """Columns: the last axis, or the last two where that makes no more than six; rows: the others."""
+    split = len(matrix.axes) - 1
+    if split > 1 and len(matrix.axes[-1]) * len(matrix.axes[-2]) <= 6:
+        split -= 1
     top = list(itertools.product(*matrix.axes[split:]))
     comma = say("comma", language)
     rows = [["", *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top)]]
@@ -292,47 +249,57 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
         row = [comma.join(axis[w][language] for axis, w in zip(matrix.axes, left))]
         for words in top:
             run = incident.run("-".join((*left, *words)), environment)
-            row.append(_cell(run, language))
+            row.append(_cell(run, environment, language))
         rows.append(row)
     return table(rows, "ro-matrix")
 
 
-def _cell(run: Run | None, language: Language) -> str:
+def _cell(run: Run | None, environment: str, language: Language) -> str:
     if run is None:
         return say("not-run", language)
-    word = chip(say(run.outcome, language), run.outcome)
+    word = chip(say(run.outcome, language), run.outcome, run_id(run.variant, environment))
     return f"{word} {number(run)}" if run.outcome == "diverge" else word
 
 
 def claim(catalog: Catalog, incident: Incident, name: str, language: Language) -> str:
-    judgement = judge(incident, name)
+    return "\n".join(_claim(incident, judge(incident, name), f"claim-{name}", language))
+
+
+def _claim(incident: Incident, judgement: Judgement, id: str, language: Language, page: str = "") -> list[str]:
+    """A claim's words, verdict and proof; `page` is the incident's, as seen from where this is shown."""
     it = judgement.claim
     lines = [
         f"**{it.text[language]}**",
         f"{chip(say(judgement.verdict, language), judgement.verdict)} {chip(say(it.advice, language), 'advice')}",
-        f"{{ #claim-{name} .ro-claim }}",
+        *(
+            [f"[{incident.id} · {incident.file.short[language]}]({page}#{id.removeprefix(f'{incident.id}-')})"]
+            if page
+            else []
+        ),
+        f"{{ #{id} .ro-claim }}",
         "",
     ]
     lines += [say("next", language).join(part[language] for part in (it.when, it.why, it.note) if part)]
-    lines += ["", *proof(incident, judgement, language)]
+    lines += ["", *proof(incident, judgement, language, page)]
     if it.sources:
         lines += [
             say("sources", language) + say("colon", language) + cite_all(it.sources, language),
             "{ .ro-small }",
             "",
         ]
-    return "\n".join(lines)
+    return lines
 
 
-def proof(incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
+def proof(incident: Incident, judgement: Judgement, language: Language, page: str = "") -> Iterator[str]:
     """The runs behind a verdict, collapsed; of a long list only those that came out otherwise."""
     for measured in judgement.claim.measured:
         runs = [incident.run(name, "current") for name in (measured.variant, measured.against)]
-        if all(runs):
-            one, other = (getattr(run, measured.quantity) for run in runs)
+        one, other = (getattr(run, measured.quantity, None) for run in runs)
+        if one and other:
             device = incident.evidence["current"].environment.device.upper()
-            yield WORDS["ratio"][language].format(
-                device=device, variant=measured.variant, against=measured.against, ratio=f"{one / other:.1f}"
+            ratio = f"{one / other:.2g}"
+            yield WORDS[f"ratio-{measured.quantity}"][language].format(
+                device=device, variant=measured.variant, against=measured.against, ratio=ratio
             )
             yield ""
     predictions = judgement.predictions
@@ -345,21 +312,22 @@ def proof(incident: Incident, judgement: Judgement, language: Language) -> Itera
     yield ""
     if shown:
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
-        rows = [head, *(_prediction_row(judged, language) for judged in shown)]
+        rows = [head, *(_prediction_row(judged, language, page) for judged in shown)]
         yield textwrap.indent(table(rows), "    ")
     if shown and len(shown) < len(predictions):
         yield "    " + WORDS["others"][language].format(len(predictions) - len(shown))
         yield ""
 
 
-def _prediction_row(judged: Judged, language: Language) -> list[str]:
+def _prediction_row(judged: Judged, language: Language, page: str) -> list[str]:
     predicted = judged.predicted.partition(":")[0]
     seen = (
         chip(say(judged.observed.outcome, language), judged.observed.outcome)
         if judged.observed
         else say("not-run", language)
     )
-    return [f"`{judged.variant}`", judged.environment, say(predicted, language), seen]
+    where = f"{page}#{run_id(judged.variant, judged.environment)}"
+    return [f"[`{judged.variant}`]({where})", judged.environment, say(predicted, language), seen]
 
 
 def affected_table(incident: Incident, language: Language) -> str:
@@ -427,13 +395,14 @@ def incident_table(catalog: Catalog, language: Language, to: str) -> str:
     for incident in catalog.incidents.values():
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
-        rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, f"`{file.fix.option}`"])
+        fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
+        rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, fix])
     return table(rows, "ro-stack")
 
 
 def error_table(catalog: Catalog, language: Language) -> str:
     rows = [[say("you-see", language), "", say("seen-in", language)]]
-    for family in catalog.families.values():
+    for family in [*listed(catalog, "own"), *listed(catalog, "look-alikes")]:
         rows.append(
             [
                 family_link(catalog, family.family, language, ""),
@@ -453,6 +422,76 @@ def _seen_in(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     return say("between", language).join(found)
 
 
+def decision_table(catalog: Catalog, language: Language) -> str:
+    """Rows are ways to train, columns are settings; every outcome links to a run that showed it."""
+    if catalog.decision is None:
+        return ""
+    columns = catalog.decision.columns
+    rows = [[say("training", language), *(text[language] for text in columns.values())]]
+    for row in catalog.decision.rows:
+        cells = [_outcomes(catalog, row.cells.get(column, []), language) for column in columns]
+        rows.append([row.text[language], *cells])
+    return table(rows, "ro-matrix")
+
+
+def _outcomes(catalog: Catalog, patterns: list[str], language: Language) -> str:
+    """Each outcome among the runs once; of the wrong ones the worst."""
+    found: dict[str, tuple[Incident, str, Run]] = {}
+    for incident, environment, run in (hit for pattern in patterns for hit in catalog.runs(pattern)):
+        known = found.get(run.outcome)
+        if known is None or (run.outcome == "diverge" and run.gradient_error > known[2].gradient_error):
+            found[run.outcome] = (incident, environment, run)
+    parts = []
+    for outcome in ("match", "error", "diverge", "hang"):
+        if outcome in found:
+            incident, environment, run = found[outcome]
+            word = chip(say(outcome, language), outcome)
+            target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
+            parts.append(f"[{word}]({target})" + (f" {number(run)}" if outcome == "diverge" else ""))
+    return "<br>".join(parts) or "–"
+
+
+def advice(catalog: Catalog, language: Language) -> str:
+    """What cannot be relied on, a section each: it `fails`, it `depends`, or it is `no` advice all the same."""
+    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": []}
+    for incident in catalog.incidents.values():
+        for name, it in incident.file.claims.items():
+            judgement = judge(incident, name)
+            kind = judgement.verdict if judgement.verdict in sections else it.advice
+            if kind in sections:
+                page = f"incidents/{incident.id}.md"
+                lines = _claim(incident, judgement, f"{incident.id}-claim-{name}", language, page)
+                sections[kind].append(_from_root("\n".join(lines)))
+    return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
+
+
+def silent_table(catalog: Catalog, language: Language) -> str:
+    """Every run that finished on wrong gradients, for a page at the top."""
+    rows = [[say(key, language) for key in ("variant", "what", "off", "ranks")]]
+    for incident in catalog.incidents.values():
+        for environment, evidence in sorted(incident.evidence.items()):
+            for run in evidence.runs:
+                if run.outcome == "diverge":
+                    name = run.variant + ("" if environment == "current" else f"@{environment}")
+                    target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
+                    text = incident.variants[run.variant].text[language]
+                    spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
+                    rows.append([f"{incident.id}<br>[`{name}`]({target})", text, number(run), spread])
+    return table(rows)
+
+
+def _from_root(text: str) -> str:
+    """Text of an incident's page, for a page at the top: its links to other pages lead there from here."""
+
+    def target(found: re.Match) -> str:
+        link = found[1]
+        if re.match(r"[a-z]+:|incidents/", link):
+            return found[0]
+        return f"]({posixpath.normpath(posixpath.join('incidents', link))})"
+
+    return re.sub(r"\]\(([^)]+)\)", target, text)
+
+
 def listed(catalog: Catalog, page: str) -> list[FamilyFile]:
     return [family for family in catalog.families.values() if family.page == page]
 
@@ -469,13 +508,22 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
     return _sections(wordings=table(rows), incidents=table(found))
 
 
-def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
-    lines = [f"## {family.title[language]} {{ #{family.family} }}", "", family.text[language], ""]
+def look_alikes(catalog: Catalog, language: Language) -> str:
+    """Two sections: errors that runs here ended in, and those known from sources only."""
+    parts: dict[str, list[str]] = {"run": [], "source": []}
+    for family in listed(catalog, "look-alikes"):
+        seen = _seen_in(catalog, family, language)
+        parts["run" if seen else "source"].append(look_alike(family, seen, language))
+    return _sections(**{kind: "\n".join(texts) for kind, texts in parts.items()})
+
+
+def look_alike(family: FamilyFile, seen: str, language: Language) -> str:
+    lines = [f"### {family.title[language]} {{ #{family.family} }}", "", family.text[language], ""]
     lines += [
         f"- `{' … '.join(wording.all)}`{say('colon', language)}{wording.text[language]}" for wording in family.wordings
     ]
     colon = say("colon", language)
-    lines += ["", say("seen-in", language) + colon + (_seen_in(catalog, family, language) or "–"), ""]
+    lines += ["", *([say("seen-in", language) + colon + seen, ""] if seen else [])]
     if family.sources:
         lines += [say("sources", language) + colon + cite_all(family.sources, language), ""]
     return "\n".join(lines)
@@ -483,109 +531,6 @@ def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
 
 def _sections(**parts: str) -> str:
     return "".join(f"--8<-- [start:{name}]\n{text}--8<-- [end:{name}]\n" for name, text in parts.items())
-
-
-# ------------------------------------------------------------------------------ small pieces
-
-
-def say(key: str, language: Language) -> str:
-    return WORDS[key][language]
-
-
-def chip(text: str, kind: str) -> str:
-    return f'<span class="ro-chip ro-{kind}">{text}</span>'
-
-
-def cite(source: Source, language: Language) -> str:
-    return WORDS["aside"][language].format(f"[{source.link}]({source.url})", source.says[language])
-
-
-def cite_all(sources: Iterable[Source], language: Language) -> str:
-    return say("semicolon", language).join(cite(source, language) for source in sources)
-
-
-def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str:
-    family = catalog.families.get(name)
-    if family is None:
-        return f"`{name}`"  # `readyonce check` says so; here it must not hide the other problems
-    page = f"{name}.md" if family.page == "own" else f"look-alikes.md#{name}"
-    return f"[{family.title[language]}]({to}{page})"
-
-
-def number(run: Run) -> str:
-    """A gradient error for reading: `13 %` where it is wrong, `6e-08` where it is rounding."""
-    if run.outcome == "diverge":
-        return percent(run.gradient_error)
-    return f"{run.gradient_error:.0e}".replace("-", NO_BREAK_HYPHEN)
-
-
-def percent(value: float) -> str:
-    return f"{100 * value:.2g}{NO_BREAK_SPACE}%"
-
-
-def table_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
-
-
-def table(rows: Iterable[Iterable[str]], kind: str = "") -> str:
-    head, *body = map(list, rows)
-    text = "".join(map(table_row, [head, ["---"] * len(head), *body]))
-    return f'<div class="{kind}" markdown>\n\n{text}\n</div>\n' if kind else text
-
-
-# ------------------------------------------------------------------------------ JSON
-
-
-def api(catalog: Catalog) -> dict[str, object]:
-    return {"incidents.json": incidents_json(catalog), "claims.json": claims_json(catalog)}
-
-
-def incidents_json(catalog: Catalog) -> list[dict]:
-    return [
-        {
-            "id": incident.id,
-            "status": incident.file.status,
-            "title": incident.file.title.model_dump(),
-            "errors": incident.file.errors,
-            "tags": incident.file.tags.model_dump(),
-            "fix": incident.file.fix.option,
-            "affected": [
-                entry.model_dump(include={"package", "introduced", "fixed", "basis"})
-                for entry in incident.file.affected
-            ],
-            "environments": sorted(incident.evidence),
-        }
-        for incident in catalog.incidents.values()
-    ]
-
-
-def claims_json(catalog: Catalog) -> list[dict]:
-    return [
-        _claim_json(incident, name, claim)
-        for incident in catalog.incidents.values()
-        for name, claim in incident.file.claims.items()
-    ]
-
-
-def _claim_json(incident: Incident, name: str, claim: Claim) -> dict:
-    judgement = judge(incident, name)
-    labelled = {f"{judged.variant}@{judged.environment}": judged for judged in judgement.predictions}
-    return {
-        "id": f"{incident.id}/{name}",
-        "incident": incident.id,
-        "text": claim.text.model_dump(),
-        "verdict": judgement.verdict,
-        "basis": claim.basis,
-        "advice": claim.advice,
-        "when": claim.when.model_dump() if claim.when else None,
-        "predicted": {label: judged.predicted for label, judged in labelled.items()},
-        "observed": {label: judged.observed.outcome if judged.observed else None for label, judged in labelled.items()},
-        "sources": [source.url for source in claim.sources],
-    }
-
-
-def to_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"
 
 
 # ------------------------------------------------------------------------------ what is committed
@@ -614,14 +559,21 @@ def _with_front_matter(text: str, incident: Incident, language: Language) -> str
     return f"---\n{dumped}---\n\n{body}"
 
 
-_NAVIGATION = re.compile(r"( *)# incidents: written by `readyonce render`\n(?: *- incidents/RO-\d{4}\.md\n)*")
+_NAVIGATION = re.compile(
+    r"( *)# (incidents|errors): written by `readyonce render`\n(?: *- (?:incidents|errors)/(?!look).*\.md\n)*"
+)
 
 
 def _with_navigation(text: str, catalog: Catalog) -> str:
+    entries = {
+        "incidents": list(catalog.incidents),
+        "errors": [family.family for family in listed(catalog, "own")],
+    }
+
     def lines(found: re.Match) -> str:
-        indent = found[1]
-        entries = "".join(f"{indent}- incidents/{id}.md\n" for id in catalog.incidents)
-        return f"{indent}# incidents: written by `readyonce render`\n{entries}"
+        indent, kind = found[1], found[2]
+        pages = "".join(f"{indent}- {kind}/{name}.md\n" for name in entries[kind])
+        return f"{indent}# {kind}: written by `readyonce render`\n{pages}"
 
     return _NAVIGATION.sub(lines, text)
 
@@ -664,6 +616,7 @@ def _plain(text: str, colour: bool) -> str:
             continue
         if re.match(r" *</?(div|figure|figcaption)\b", line) or re.match(r" *\{[^}]*\} *$", line):
             continue
+        line = re.sub(r"<a id[^>]*></a>", "", line)
         line = re.sub(r"<span[^>]*>([^<]*)</span>", r"[\1]", line)
         line = re.sub(r" *\{ ?[#.][^}]*\}", "", line)
         line = re.sub(r'^( *)(\?\?\?\+?|!!!) \w+ "(.*)"', r"\1\3", line)

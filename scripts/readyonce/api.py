@@ -1,0 +1,95 @@
+"""The JSON under `/api/v1/`, for programs; `schema.json` says what stands in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from readyonce.catalog import Catalog, Claim, FamilyFile, Incident
+from readyonce.verdicts import judge
+
+SCHEMA = Path(__file__).with_name("schema.json")
+
+
+def files(catalog: Catalog) -> dict[str, str]:
+    """File name → text of everything that is published."""
+    lists = {
+        "incidents.json": incidents_json(catalog),
+        "errors.json": errors_json(catalog),
+        "claims.json": claims_json(catalog),
+    }
+    return {name: to_json(value) for name, value in lists.items()} | {"schema.json": SCHEMA.read_text(encoding="utf-8")}
+
+
+def errors_json(catalog: Catalog) -> list[dict]:
+    return [_error_json(catalog, family) for family in catalog.families.values()]
+
+
+def _error_json(catalog: Catalog, family: FamilyFile) -> dict:
+    own = family.page == "own"
+    return {
+        "id": family.family,
+        "title": family.title.model_dump(),
+        "text": family.text.model_dump(),
+        "page": f"errors/{family.family}/" if own else f"errors/look-alikes/#{family.family}",
+        "yields": family.yields,
+        "wordings": [{"all": wording.all, "none": wording.none} for wording in family.wordings],
+        "incidents": [i.id for i in catalog.incidents.values() if family.family in i.file.errors],
+        "runs": [
+            f"{incident.id}/{run.variant}@{environment}"
+            for incident in catalog.incidents.values()
+            for environment, evidence in sorted(incident.evidence.items())
+            for run in evidence.runs
+            if run.error == family.family
+        ],
+        "sources": [source.url for source in family.sources],
+    }
+
+
+def incidents_json(catalog: Catalog) -> list[dict]:
+    return [
+        {
+            "id": incident.id,
+            "status": incident.file.status,
+            "title": incident.file.title.model_dump(),
+            "errors": incident.file.errors,
+            "tags": incident.file.tags.model_dump(),
+            "fix": incident.file.fix.model_dump(include={"option", "text", "variant"}),
+            "affected": [
+                entry.model_dump(include={"package", "introduced", "fixed", "basis"})
+                for entry in incident.file.affected
+            ],
+            "environments": sorted(incident.evidence),
+        }
+        for incident in catalog.incidents.values()
+    ]
+
+
+def claims_json(catalog: Catalog) -> list[dict]:
+    return [
+        _claim_json(incident, name, claim)
+        for incident in catalog.incidents.values()
+        for name, claim in incident.file.claims.items()
+    ]
+
+
+def _claim_json(incident: Incident, name: str, claim: Claim) -> dict:
+    judgement = judge(incident, name)
+    labelled = {f"{judged.variant}@{judged.environment}": judged for judged in judgement.predictions}
+    return {
+        "id": f"{incident.id}/{name}",
+        "incident": incident.id,
+        "text": claim.text.model_dump(),
+        "verdict": judgement.verdict,
+        "basis": claim.basis,
+        "advice": claim.advice,
+        "when": claim.when.model_dump() if claim.when else None,
+        "predicted": {label: judged.predicted for label, judged in labelled.items()},
+        "observed": {label: judged.observed.outcome if judged.observed else None for label, judged in labelled.items()},
+        "evidence": sorted({f"snippets/{incident.id}/evidence/{j.environment}.json" for j in judgement.predictions}),
+        "sources": [source.url for source in claim.sources],
+    }
+
+
+def to_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1) + "\n"

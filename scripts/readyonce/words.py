@@ -1,0 +1,154 @@
+"""The words of generated parts in both languages, and the small pieces that pages are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from readyonce.catalog import Catalog, Language, Run, Source
+
+NO_BREAK_SPACE, NO_BREAK_HYPHEN = "\N{NO-BREAK SPACE}", "\N{NON-BREAKING HYPHEN}"
+
+WORDS: dict[str, dict[Language, str]] = {
+    "match": {"en": "trains right", "zh": "训练正确"},
+    "diverge": {"en": "wrong gradients", "zh": "梯度错误"},
+    "error": {"en": "fails", "zh": "报错"},
+    "hang": {"en": "hangs", "zh": "挂起"},
+    "match-sentence": {
+        "en": "Parameters equal those of one process ({}).",
+        "zh": "参数与单进程一致（{}）。",
+    },
+    "diverge-sentence": {
+        "en": "It finishes, and the parameters are off by {}.",
+        "zh": "训练能跑完，但参数偏了 {}。",
+    },
+    "hang-sentence": {"en": "Ended at its time limit.", "zh": "到时限后被终止。"},
+    "holds": {"en": "holds", "zh": "成立"},
+    "fails": {"en": "does not hold", "zh": "不成立"},
+    "depends": {"en": "depends", "zh": "看情况"},
+    "open": {"en": "open", "zh": "未定"},
+    "yes": {"en": "do it", "zh": "推荐"},
+    "no": {"en": "do not", "zh": "不推荐"},
+    "only if": {"en": "only if it fits", "zh": "符合条件再用"},
+    "run": {"en": "run here", "zh": "已实测"},
+    "source": {"en": "source only", "zh": "只有来源"},
+    "inferred": {"en": "inferred", "zh": "推断"},
+    "variant": {"en": "Variant", "zh": "变体"},
+    "what": {"en": "What is set", "zh": "设置"},
+    "outcome": {"en": "Outcome", "zh": "结果"},
+    "package": {"en": "Package", "zh": "包"},
+    "affected": {"en": "Affected", "zh": "受影响"},
+    "fixed": {"en": "Fixed in", "zh": "修复于"},
+    "note": {"en": "What holds there", "zh": "说明"},
+    "basis": {"en": "Basis", "zh": "依据"},
+    "not-fixed": {"en": "not fixed", "zh": "未修复"},
+    "incident": {"en": "Incident", "zh": "事故"},
+    "you-see": {"en": "You see", "zh": "报错"},
+    "fix": {"en": "Fix", "zh": "解决"},
+    "wording": {"en": "Text", "zh": "报错原文"},
+    "where": {"en": "When", "zh": "说明"},
+    "seen-in": {"en": "Seen in", "zh": "见于"},
+    "sources": {"en": "Sources", "zh": "来源"},
+    "proof": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行中有 {0} 次符合这条说法的预测。"},
+    "predicted": {"en": "Predicted", "zh": "预测"},
+    "seen": {"en": "Seen", "zh": "实际"},
+    "environment": {"en": "Environment", "zh": "环境"},
+    "not-run": {"en": "not run", "zh": "未运行"},
+    "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
+    "seconds_per_step": {"en": "Time per step", "zh": "每步耗时"},
+    "peak_memory": {"en": "Peak memory", "zh": "内存峰值"},
+    "ratio-seconds_per_step": {
+        "en": "On {device}, a step of `{variant}` takes {ratio} times that of `{against}`.",
+        "zh": "在 {device} 上，`{variant}` 每步耗时是 `{against}` 的 {ratio} 倍。",
+    },
+    "ratio-peak_memory": {
+        "en": "On {device}, `{variant}` takes {ratio} times the peak memory of `{against}`.",
+        "zh": "在 {device} 上，`{variant}` 的内存峰值是 `{against}` 的 {ratio} 倍。",
+    },
+    "chart": {
+        "en": "{quantities} of {file} on {device}, medians of {repeats} runs",
+        "zh": "{file} 在 {device} 上的{quantities}，取 {repeats} 次运行的中位数",
+    },
+    "off": {"en": "Off by", "zh": "参数偏差"},
+    "ranks": {"en": "Ranks differ by", "zh": "各 rank 之间相差"},
+    "equal": {"en": "equal", "zh": "一致"},
+    "training": {"en": "How you train", "zh": "训练方式"},
+    "verified": {
+        "en": "Verified on {date} with {versions} on {device} ({backend}, {world_size} ranks).",
+        "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
+    },
+    "reported": {
+        "en": "Reported on {hardware}: [{link}]({url}), {date}. Not run on this hardware.",
+        "zh": "报告环境：{hardware}，[{link}]({url})，{date}。未在该硬件上运行。",
+    },
+    "old": {
+        "en": "This evidence is more than 180 days old. Newer versions may behave otherwise.",
+        "zh": "这些证据已超过 180 天，更新的版本可能表现不同。",
+    },
+    "withdrawn": {"en": "This incident is withdrawn.", "zh": "该事故已撤回。"},
+    "summary": {
+        "en": "{variants} variants, {runs} runs in this environment; each variant also alone, as a reader starts it.",
+        "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还单独启动跑过一次，和读者的用法一样。",
+    },
+    "recorded": {
+        "en": "Only the options of {} were read here; nothing was trained.",
+        "zh": "这里只读取了 {} 的选项，没有训练。",
+    },
+    # Punctuation, which differs as much as words do.
+    "colon": {"en": ": ", "zh": "："},
+    "semicolon": {"en": "; ", "zh": "；"},
+    "comma": {"en": ", ", "zh": "，"},
+    "between": {"en": ", ", "zh": "、"},
+    "next": {"en": " ", "zh": ""},
+    "label": {"en": "**{}.** {}", "zh": "**{}：**{}"},
+    "aside": {"en": "{} ({})", "zh": "{}（{}）"},
+}
+
+
+def say(key: str, language: Language) -> str:
+    return WORDS[key][language]
+
+
+def chip(text: str, kind: str, id: str = "") -> str:
+    return f'<span class="ro-chip ro-{kind}"' + (f' id="{id}"' if id else "") + f">{text}</span>"
+
+
+def run_id(variant: str, environment: str) -> str:
+    """The anchor of a run on its incident's page."""
+    return f"run-{variant}" + ("" if environment == "current" else f"-in-{environment.replace('.', '-')}")
+
+
+def cite(source: Source, language: Language) -> str:
+    return WORDS["aside"][language].format(f"[{source.link}]({source.url})", source.says[language])
+
+
+def cite_all(sources: Iterable[Source], language: Language) -> str:
+    return say("semicolon", language).join(cite(source, language) for source in sources)
+
+
+def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str:
+    family = catalog.families.get(name)
+    if family is None:
+        return f"`{name}`"  # `readyonce check` says so; here it must not hide the other problems
+    page = f"{name}.md" if family.page == "own" else f"look-alikes.md#{name}"
+    return f"[{family.title[language]}]({to}{page})"
+
+
+def number(run: Run) -> str:
+    """A gradient error for reading: `13 %` where it is wrong, `6e-08` where it is rounding."""
+    if run.outcome == "diverge":
+        return percent(run.gradient_error)
+    return f"{run.gradient_error:.0e}".replace("-", NO_BREAK_HYPHEN)
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.2g}{NO_BREAK_SPACE}%"
+
+
+def table_row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
+
+
+def table(rows: Iterable[Iterable[str]], kind: str = "") -> str:
+    head, *body = map(list, rows)
+    text = "".join(map(table_row, [head, ["---"] * len(head), *body]))
+    return f'<div class="{kind}" markdown>\n\n{text}\n</div>\n' if kind else text

@@ -1,0 +1,86 @@
+"""Are the gradients right? Compare parameters across ranks, and with one process.
+
+    torchrun --nproc-per-node 2 right-gradients.py
+    torchrun --nproc-per-node 2 right-gradients.py reentrant
+
+Needs torch >= 2.0 and no GPU. The second command trains on wrong gradients without an error: its
+layers are checkpointed reentrantly and run twice. To check your own model, copy `off` and `check`.
+"""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+
+# --8<-- [start:check]
+def off(mine, other):
+    """The largest difference on any rank, as a share of the tensor's largest value."""
+    scales = [q.abs().max().clamp_min(1e-12) for q in other]
+    worst = torch.stack([(p - q).abs().max() / s for p, q, s in zip(mine, other, scales)]).max()
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    return worst.item()
+
+
+def check(model, alone):
+    """After the same steps: `model` trained by all ranks, `alone` by one process on all data."""
+    mine, one = ([p.detach() for p in m.parameters() if p.requires_grad] for m in (model, alone))
+    rank_0 = [p.clone() for p in mine]
+    for p in rank_0:
+        dist.broadcast(p, src=0)
+    return off(mine, rank_0), off(mine, one)  # right: both at most 1e-5
+# --8<-- [end:check]
+
+
+STEPS, BATCH, WIDTH = 3, 4, 16
+
+
+class Model(nn.Module):
+    def __init__(self, use_reentrant):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.use_reentrant = use_reentrant
+
+    def forward(self, x):
+        x = x.requires_grad_()
+        for layer in [*self.layers, *self.layers]:  # the stack runs twice
+            if self.use_reentrant is None:
+                x = torch.tanh(layer(x))
+            else:
+                x = torch.tanh(checkpoint(layer, x, use_reentrant=self.use_reentrant))
+        return x
+
+
+# --8<-- [start:compare]
+def train(use_reentrant, rank=0, world_size=1, wrap=lambda model: model):
+    torch.manual_seed(0)  # the same weights and the same data, however many processes
+    model = Model(use_reentrant)
+    wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in torch.randn(STEPS, BATCH, WIDTH):
+        (wrapped(batch[rank::world_size]) - 1).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def main(use_reentrant):
+    dist.init_process_group("gloo")
+    model = train(use_reentrant, dist.get_rank(), dist.get_world_size(), DistributedDataParallel)
+    ranks, one = check(model, train(use_reentrant=None))
+    if dist.get_rank() == 0:
+        print(f"between ranks {ranks:.0e}, to one process {one:.0e}:", end=" ")
+        print("right" if max(ranks, one) <= 1e-5 else "WRONG GRADIENTS", flush=True)
+# --8<-- [end:compare]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main(use_reentrant="reentrant" in sys.argv[1:])
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # DDP keeps gloo's threads; an ordinary exit aborts in one of them now and then

@@ -1,0 +1,125 @@
+"""The pages across incidents: which setting works, advice that does not work, what trains wrong in silence."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from conftest import KNOWN
+
+PREFIX = {"en": "", "zh": "zh/"}
+CHIPS = ("match", "error", "diverge", "hang")
+
+
+class Cells(HTMLParser):
+    """Per table: its rows; of each cell the linked outcomes as (incident, anchor, chip)."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tables, self._href = [], None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "table":
+            self.tables.append([])
+        elif tag == "tr" and self.tables:
+            self.tables[-1].append([])
+        elif tag in ("td", "th"):
+            self.tables[-1][-1].append([])
+        elif tag == "a":
+            self._href = attributes.get("href", "")
+        elif tag == "span" and self._href and (found := re.search(r"incidents/(RO-\d{4})/#(run-.*)", self._href)):
+            kind = re.search(r"ro-chip ro-(\w+)", attributes.get("class", ""))[1]
+            self.tables[-1][-1][-1].append((found[1], found[2], kind))
+
+    def handle_endtag(self, tag):
+        if tag == "a":
+            self._href = None
+
+
+def run_of(incident, anchor):
+    """The run that an anchor belongs to."""
+    for environment, evidence in KNOWN.incidents[incident].evidence.items():
+        for run in evidence.runs:
+            suffix = "" if environment == "current" else f"-in-{environment.replace('.', '-')}"
+            if anchor == f"run-{run.variant}{suffix}":
+                return run
+    raise AssertionError(f"{incident} has no run for #{anchor}")
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_each_outcome_of_the_decision_page_is_that_of_the_run_it_links_to(built, known, language):
+    (table,) = Cells((built / PREFIX[language] / "decision/index.html").read_text(encoding="utf-8")).tables
+    rows = known.decision.rows
+    assert len(table) == len(rows) + 1
+    for row, cells in zip(rows, table[1:]):
+        for column, cell in zip(known.decision.columns, cells[1:]):
+            shown = {kind for _, _, kind in cell}
+            assert all(run_of(incident, anchor).outcome == kind for incident, anchor, kind in cell)
+            # Nothing that a named run showed may be left out.
+            wanted = {run.outcome for pattern in row.cells.get(column, []) for _, _, run in known.runs(pattern)}
+            assert shown == wanted, (row.text.en, column)
+
+
+def test_the_decision_page_covers_every_way_to_train(known):
+    texts = " ".join(row.text.en for row in known.decision.rows)
+    for way in ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"):
+        for weights in ("LoRA", "full fine-tuning"):
+            for often in ("each module once", "a module more often"):
+                assert f"{way}, {weights}, {often}" in texts
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_advice_page_has_every_claim_that_cannot_be_relied_on(built, language):
+    text = (built / PREFIX[language] / "advice/index.html").read_text(encoding="utf-8")
+    claims = json.loads((built / "api/v1/claims.json").read_text(encoding="utf-8"))
+    parts = re.split(r'<h2 id="(fails|depends|no)"', text)
+    shown = {
+        kind: set(re.findall(r'id="(RO-\d{4})-claim-([\w-]+)"', body)) for kind, body in zip(parts[1::2], parts[2::2])
+    }
+    wanted = {"fails": set(), "depends": set(), "no": set()}
+    for claim in claims:
+        key = tuple(claim["id"].split("/"))
+        if claim["verdict"] in ("fails", "depends"):
+            wanted[claim["verdict"]].add(key)
+        elif claim["advice"] == "no":
+            wanted["no"].add(key)
+    assert shown == wanted
+    for incident, name in set().union(*wanted.values()):
+        assert f'incidents/{incident}/#claim-{name}"' in text
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_silent_runs_are_all_listed_and_no_others(built, known, language):
+    text = (built / PREFIX[language] / "already-trained/index.html").read_text(encoding="utf-8")
+    shown = set(re.findall(r'incidents/(RO-\d{4})/#(run-[\w-]+)"', text))
+    assert shown and all(run_of(*where).outcome == "diverge" for where in shown)
+    wrong = sum(
+        run.outcome == "diverge"
+        for incident in known.incidents.values()
+        for evidence in incident.evidence.values()
+        for run in evidence.runs
+    )
+    assert len(shown) == wrong
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_charts_say_what_was_measured(built, known, language):
+    drawn = 0
+    for incident in known.incidents.values():
+        for matrix in incident.file.matrices:
+            if not matrix.chart:
+                continue
+            page = (built / PREFIX[language] / f"incidents/{incident.id}/index.html").read_text(encoding="utf-8")
+            (svg,) = re.findall(rf"<svg[^>]*ro-chart-{incident.id}-{matrix.file[:-3]}-title.*?</svg>", page, re.DOTALL)
+            first, second = matrix.axes
+            runs = incident.evidence["current"].by_variant
+            for quantity in matrix.chart:
+                for a in first:
+                    base = getattr(runs[f"{a}-{next(iter(second))}"], quantity)
+                    for b in second:
+                        ratio = getattr(runs[f"{a}-{b}"], quantity) / base
+                        assert f">{ratio:.2f} ×<" in svg, (a, b, quantity)
+            drawn += 1
+    assert drawn
