@@ -14,7 +14,19 @@ from conftest import KNOWN
 PREFIX = {"en": "", "zh": "zh/"}
 QUESTIONS = yaml.safe_load((Path(__file__).parent / "questions.yml").read_text(encoding="utf-8"))
 MESSAGES = yaml.safe_load((Path(__file__).parent / "messages.yml").read_text(encoding="utf-8"))
-FIELD, META = ".md-search__input", ".md-search-result__meta"
+FIELD = ".md-search__input"
+# A promise that is kept when the theme has put the next list of hits together, or after five seconds without one.
+SHOWN = """() => {
+    const list = document.querySelector(".md-search-result__list")
+    window.shown = new Promise(done => {
+        new MutationObserver((_, observer) => {
+            if (list.childElementCount === 0) return
+            observer.disconnect()
+            setTimeout(done)
+        }).observe(list, { childList: true })
+        setTimeout(done, 5000)
+    })
+}"""
 
 
 @pytest.fixture(scope="module", params=["address"])
@@ -34,13 +46,9 @@ def search(request, browser, base):
     page.wait_for_selector(".md-search-result__item", timeout=20_000)
 
     def find(query: str) -> list[str]:
-        page.fill(FIELD, "")
-        page.wait_for_function("document.querySelector('.md-search-result__list').childElementCount === 0")
-        nothing = page.inner_text(META)
+        page.evaluate(SHOWN)
         page.fill(FIELD, query)
-        page.wait_for_function(
-            "([meta, text]) => document.querySelector(meta).innerText !== text", arg=[META, nothing], timeout=10_000
-        )
+        page.evaluate("window.shown")
         links = page.eval_on_selector_all(
             ".md-search-result__item", "items => items.map(item => item.querySelector('a').href)"
         )
