@@ -190,8 +190,11 @@ class Tags(Model):
     hardware: list[NonEmpty]
     symptom: list[Text]
 
+    def kind(self, name: str, language: Language) -> list[str]:
+        return [symptom[language] for symptom in self.symptom] if name == "symptom" else getattr(self, name)
+
     def all(self, language: Language) -> list[str]:
-        return [*self.framework, *self.strategy, *self.hardware, *(symptom[language] for symptom in self.symptom)]
+        return [tag for name in type(self).model_fields for tag in self.kind(name, language)]
 
 
 class IncidentFile(Model):

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from readyonce import __version__, catalog
+from readyonce import __version__, catalog, links
 
 GOOD, DIFFERENT, USAGE = 0, 1, 2
 
@@ -206,6 +206,26 @@ def new(options) -> int:
     return GOOD
 
 
+def link(options) -> int:
+    from readyonce import articles
+
+    root = catalog.find_root()
+    _known(root, [options.id])
+    if not links.site_url():
+        raise _usage(
+            "a link needs the wiki's public address. Set it: SITE_URL=https://wiki.example.com/ readyonce link ..."
+        )
+    incident = catalog.load(root, only=options.id).require_sound().incidents[options.id]
+    page = articles.read(root / "docs" / options.lang / "incidents" / f"{options.id}.md")
+    headings = {heading.id: heading.text.replace("`", "") for heading in page.headings if heading.level > 1}
+    if options.section and options.section not in headings:
+        raise _usage(f"{options.id} has no section `{options.section}`. It has:\n  " + "\n  ".join(headings))
+    target = links.address(links.site_url(), f"incidents/{options.id}/", options.lang, options.section)
+    text = links.label(options.id, incident.file.short[options.lang], headings.get(options.section))
+    print(links.link(links.FORMS[options.tracker], text, target) if options.tracker else target)
+    return GOOD
+
+
 def site(options) -> int:
     from readyonce import site as builder
 
@@ -352,6 +372,19 @@ def _parser() -> argparse.ArgumentParser:
 
     it = command("new", new, "Makes the files of a new incident, in both languages.", "RO-0042")
     it.add_argument("id", metavar="ID")
+
+    it = command(
+        "link",
+        link,
+        "Prints a link to an incident or one of its sections; SITE_URL names the public address.",
+        "RO-0003",
+        "RO-0003 --section fix --for github",
+        "RO-0003 --section fix --for jira --lang zh",
+    )
+    it.add_argument("id", metavar="ID")
+    it.add_argument("--section", metavar="NAME", help="a heading's id: error, fix, cause ...")
+    it.add_argument("--for", dest="tracker", choices=links.FORMS, help="its form (default: the address)")
+    language(it)
 
     command("site", site, "Builds the wiki, both languages, into site/.", "")
 

@@ -1,14 +1,16 @@
 """Writes what is generated: the includes that pages show, the JSON, front matter and navigation.
 
 Includes go to `build/includes/<language>/`; a page names the same include in both languages.
-Front matter and navigation are committed, since the site's builder reads them; `write` mends
+Front matter, navigation and the lists of tags are committed, since the site's builder reads them; `write` mends
 them and `write(only_check=True)` says which are out of date.
 """
 
 from __future__ import annotations
 
 import datetime
+import html
 import itertools
+import json
 import os
 import posixpath
 import re
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart
+from readyonce import api, articles, chart, feed, history
 from readyonce.catalog import (
     LANGUAGES,
     Affected,
@@ -49,6 +51,7 @@ from readyonce.words import (
 )
 
 STALE_AFTER = 180  # days until a page says that its evidence is old
+LATELY = 20  # changes on the page that lists them
 # ------------------------------------------------------------------------------ all of it
 
 
@@ -71,7 +74,8 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
             f"includes/{lang}/{name}": text for lang in LANGUAGES for name, text in includes(catalog, lang).items()
         }
         fresh |= {f"api/v1/{name}": text for name, text in api.files(catalog).items()}
-        _replace(build, ("includes", "api"), fresh)
+        fresh |= {f"beside/{name}": text for name, text in feed.files(catalog).items()}
+        _replace(build, ("includes", "api", "beside"), fresh)
     return stale
 
 
@@ -99,6 +103,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "advice.md": advice(catalog, language),
         "silent.md": silent_table(catalog, language),
         "look-alikes.md": look_alikes(catalog, language),
+        "changes.md": changes(catalog, language),
     }
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
@@ -423,6 +428,24 @@ def _seen_in(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     return say("between", language).join(found)
 
 
+def changes(catalog: Catalog, language: Language) -> str:
+    """What changed lately, a row for each commit that touched incidents."""
+    found = history.changes(catalog.root)
+    if found is None:
+        return f"{say('no-history', language)}\n"
+
+    def listed(ids: Iterable[str]) -> str:
+        return say("between", language).join(f"[{id}](incidents/{id}.md)" for id in ids if id in catalog.incidents)
+
+    rows = [[say(key, language) for key in ("date", "incident", "change")]]
+    for change in found[:LATELY]:
+        new, old = listed(change.new), listed(change.changed)
+        ids = "<br>".join(part for part in (new and WORDS["new"][language].format(new), old) if part)
+        # The words of a commit are English, and no markup.
+        rows.append([change.when[:10], ids, f'<span lang="en">{html.escape(change.subject)}</span>'])
+    return table(rows)
+
+
 def decision_table(catalog: Catalog, language: Language) -> str:
     """Rows are ways to train, columns are settings; every outcome links to a run that showed it."""
     if catalog.decision is None:
@@ -543,6 +566,9 @@ def committed(catalog: Catalog) -> dict[Path, str]:
             path = catalog.root / "docs" / language / "incidents" / f"{incident.id}.md"
             if path.is_file():
                 files[path] = _with_front_matter(path.read_text(encoding="utf-8"), incident, language)
+        path = catalog.root / "docs" / language / "tags.md"
+        if path.is_file():
+            files[path] = _with_listings(path.read_text(encoding="utf-8"), catalog, language)
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
         path = catalog.root / name
         if path.is_file():
@@ -556,6 +582,18 @@ def _with_front_matter(text: str, incident: Incident, language: Language) -> str
     dumped = yaml.safe_dump(matter, allow_unicode=True, sort_keys=False, width=10_000)
     body = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
     return f"---\n{dumped}---\n\n{body}"
+
+
+def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
+    """Each directive below a heading `{#framework}` and so on lists the tags of that kind."""
+
+    def directive(found: re.Match) -> str:
+        names = {
+            name for incident in catalog.incidents.values() for name in incident.file.tags.kind(found[2], language)
+        }
+        return f"{found[1]}<!-- material/tags {{ include: {json.dumps(sorted(names), ensure_ascii=False)} }} -->"
+
+    return re.sub(r"(\{#(framework|strategy|hardware|symptom)\}\n\n)<!-- material/tags\b.*?-->", directive, text)
 
 
 _NAVIGATION = re.compile(

@@ -15,7 +15,7 @@ import time
 import webbrowser
 from pathlib import Path
 
-from readyonce import catalog, render
+from readyonce import catalog, links, render
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 WATCHED = ("docs", "snippets", *CONFIG.values())
@@ -53,6 +53,7 @@ def build(root: Path) -> int:
 def _mkdocs(root: Path, language: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", CONFIG[language]]
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "JIEBA_LOG": "0"}
+    environment["SITE_URL"] = links.address(links.site_url(), "", language) if links.site_url() else ""
     if "SOURCE_DATE_EPOCH" not in environment and (epoch := _commit_time(root)):
         environment["SOURCE_DATE_EPOCH"] = epoch
     return subprocess.Popen(
@@ -72,7 +73,7 @@ def _commit_time(root: Path) -> str | None:
 
 def _digest(root: Path, language: str) -> str:
     """Changes when anything changes that this language is built from."""
-    inputs = [root / "requirements.txt", *(root / name for name in CONFIG.values())]
+    inputs = [root / "requirements.txt", root / "docs" / "zh-terms.txt", *(root / name for name in CONFIG.values())]
     for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", "snippets"):
         inputs += sorted(
             path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
@@ -92,10 +93,12 @@ def _stamp(root: Path, language: str) -> str | None:
 def _assemble(root: Path) -> None:
     """Make `site/` equal to the built parts, touching only what differs."""
     build, target = root / "build", root / "site"
-    parts = {"": build / "site" / "en", "zh": build / "site" / "zh", "api": build / "api"}
+    parts = {build / "site" / "en": "", build / "site" / "zh": "zh", build / "api": "api", build / "beside": ""}
     wanted = {
-        Path(prefix) / p.relative_to(part): p for prefix, part in parts.items() for p in part.rglob("*") if p.is_file()
+        Path(prefix) / p.relative_to(part): p for part, prefix in parts.items() for p in part.rglob("*") if p.is_file()
     }
+    if not links.site_url():  # MkDocs writes one all the same, and nothing stands in it
+        wanted = {path: source for path, source in wanted.items() if not path.name.startswith("sitemap.xml")}
     for path, source in wanted.items():
         copy = target / path
         if (

@@ -93,6 +93,18 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "Only the options of {} were read here; nothing was trained.",
         "zh": "这里只读取了 {} 的选项，没有训练。",
     },
+    "date": {"en": "Date", "zh": "日期"},
+    "change": {"en": "Change", "zh": "改动"},
+    "new": {"en": "new: {}", "zh": "新增：{}"},
+    "no-history": {
+        "en": "This copy was built without the project's full git history, so it cannot tell what changed.",
+        "zh": "构建本站时没有完整的 git 历史，无法列出改动。",
+    },
+    "incidents": {"en": "Incidents", "zh": "事故"},
+    "errors": {"en": "Errors", "zh": "错误"},
+    "pages": {"en": "Guides", "zh": "指南"},
+    "concepts": {"en": "Concepts", "zh": "原理"},
+    "data": {"en": "Data", "zh": "数据"},
     # Punctuation, which differs as much as words do.
     "colon": {"en": ": ", "zh": "："},
     "semicolon": {"en": "; ", "zh": "；"},

@@ -1,0 +1,91 @@
+// A control at each heading that copies a link to it, in the forms that trackers take. `readyonce link` prints the same.
+{
+  const zh = document.documentElement.lang.startsWith("zh")
+  const words = zh
+    ? { copy: "复制链接", plain: "地址", copied: "已复制", failed: "复制失败，请手动复制：" }
+    : { copy: "Copy link", plain: "Address", copied: "Copied", failed: "Could not copy. The link is: " }
+  const escaped = (text, marks) => text.replace(marks, "\\$&")
+  const forms = {
+    Markdown: (label, address) => `[${escaped(label, /[\\[\]]/g)}](${address})`,
+    Jira: (label, address) => `[${escaped(label, /[\\[\]{}|]/g)}|${address}]`,
+    [words.plain]: (label, address) => address,
+  }
+
+  const icon = '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M10 7H7a5 5 0 0 0 0 10h3m4-10h3a5 5 0 0 1 0 10h-3m-6-5h8"/></svg>'
+
+  const title = document.querySelector('meta[property="og:title"]').content
+  const id = /^RO-\d{4}/.exec(title)?.[0] ?? title
+
+  // The public address where it is known, also in a copy that was opened from a folder: there pages are files.
+  const canonical = document.querySelector("link[rel=canonical]")?.href.replace(/index\.html$/, "").replace(/\.html$/, "/")
+  const page = canonical ?? location.href.replace(/[?#].*/, "")
+
+  const status = document.createElement("div")
+  status.className = "ro-status"
+  status.setAttribute("role", "status")
+  document.body.append(status)
+
+  async function copy(text) {
+    try {
+      await navigator.clipboard.writeText(text) // there is none on a plain http address
+      return true
+    } catch {
+      const field = document.createElement("textarea")
+      field.value = text
+      field.setAttribute("readonly", "")
+      document.body.append(field)
+      field.select()
+      const done = document.execCommand("copy")
+      field.remove()
+      return done
+    }
+  }
+
+  function show(box, open) {
+    const [opener, choices] = box.children
+    opener.setAttribute("aria-expanded", open)
+    choices.hidden = !open
+    if (open) choices.style.translate = `${Math.max(0, 8 - choices.getBoundingClientRect().left)}px` // into sight
+  }
+
+  function control(heading) {
+    const text = heading.cloneNode(true)
+    text.querySelectorAll(".headerlink").forEach(mark => mark.remove())
+    const top = heading.tagName === "H1"
+    const label = top ? title : `${id} · ${text.textContent.trim()}`
+    const address = top ? page : `${page}#${heading.id}`
+
+    const box = document.createElement("span")
+    box.className = "ro-copy"
+    box.innerHTML = `<button type="button" title="${words.copy}" aria-label="${words.copy}" aria-expanded="false">${icon}</button><span hidden></span>`
+    const [opener, choices] = box.children
+    opener.addEventListener("click", () => show(box, choices.hidden))
+    for (const [name, form] of Object.entries(forms)) {
+      const choice = document.createElement("button")
+      choice.type = "button"
+      choice.textContent = name
+      choice.addEventListener("click", async () => {
+        const link = form(label, address)
+        const done = await copy(link)
+        show(box, false)
+        opener.focus()
+        status.textContent = done ? `${words.copied} · ${name}` : words.failed + link
+        if (done) setTimeout(() => (status.textContent = ""), 2500)
+      })
+      choices.append(choice)
+    }
+    heading.append(box)
+  }
+
+  document.querySelectorAll(".md-content :is(h1, h2, h3)[id]").forEach(control)
+
+  const others = box => [...document.querySelectorAll('.ro-copy:has([aria-expanded="true"])')].filter(it => it !== box)
+  document.addEventListener("click", event => others(event.target.closest(".ro-copy")).forEach(box => show(box, false)))
+  document.addEventListener("keydown", event => {
+    if (event.key !== "Escape") return
+    for (const box of others()) {
+      show(box, false)
+      box.firstChild.focus()
+    }
+  })
+}

@@ -1,0 +1,13 @@
+// The address that was not found may name an incident, in any spelling: /RO-3, /wiki/ro_0003.html, /zh/RO-0003/fix.
+{
+  const asked = decodeURIComponent(location.pathname)
+  const number = /(?:^|[^a-z])ro[-_ ]?0*(\d{1,4})(?!\d)/i.exec(asked)?.[1]
+  const language = asked.includes("/zh/") ? "zh" : "en"
+  const link = number && document.querySelector(`[data-id="RO-${number.padStart(4, "0")}"] [hreflang="${language}"]`)
+  if (link) {
+    const guess = link.cloneNode(true)
+    guess.href += location.hash
+    const said = language === "zh" ? "你要找的可能是：" : "You may be looking for "
+    document.querySelector("#ro-guess").append(said, guess)
+  }
+}

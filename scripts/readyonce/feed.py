@@ -1,0 +1,96 @@
+"""What stands beside the pages for programs that follow or read them: the Atom feed and llms.txt."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from xml.etree import ElementTree
+
+import yaml
+
+from readyonce import api, articles, history, links
+from readyonce.catalog import LANGUAGES, Catalog, Incident, Language
+from readyonce.words import say
+
+ATOM = "http://www.w3.org/2005/Atom"
+
+
+def files(catalog: Catalog) -> dict[str, str]:
+    """Path in the site → text. The feed needs SITE_URL, since each of its ids is an address."""
+    made = {}
+    for language in LANGUAGES:
+        folder = "" if language == "en" else f"{language}/"
+        made[f"{folder}llms.txt"] = llms(catalog, language)
+        if links.site_url():
+            made[f"{folder}feed.xml"] = atom(catalog, language)
+    return made
+
+
+def atom(catalog: Catalog, language: Language) -> str:
+    """An entry for each incident, the last changed first. Dates come from git, else from the evidence."""
+    site = links.site_url()
+    known = history.dates(catalog.root)
+    dated = [(known.get(id) or _dates(incident), incident) for id, incident in catalog.incidents.items()]
+    dated.sort(key=lambda entry: (entry[0][1], entry[1].id), reverse=True)
+    feed = ElementTree.Element("feed", {"xmlns": ATOM, "xml:lang": {"en": "en", "zh": "zh-Hans"}[language]})
+    home = links.address(site, "", language)
+
+    def add(to: ElementTree.Element, name: str, text: str | None = None, **attributes: str) -> ElementTree.Element:
+        element = ElementTree.SubElement(to, name, attributes)
+        element.text = text
+        return element
+
+    add(feed, "id", home)
+    add(feed, "title", f"ReadyOnce{say('colon', language)}{say('incidents', language)}")
+    add(feed, "updated", max((dates[1] for dates, _ in dated), default="1970-01-01T00:00:00Z"))
+    add(feed, "link", rel="self", href=f"{home}feed.xml", type="application/atom+xml")
+    add(feed, "link", rel="alternate", href=home, type="text/html")
+    add(add(feed, "author"), "name", "ReadyOnce")
+    for (published, updated), incident in dated:
+        file = incident.file
+        entry = add(feed, "entry")
+        target = links.address(site, f"incidents/{incident.id}/", language)
+        add(entry, "id", target)
+        add(entry, "title", links.label(incident.id, file.short[language]))
+        add(entry, "link", rel="alternate", href=target, type="text/html")
+        add(entry, "published", published)
+        add(entry, "updated", updated)
+        for tag in file.tags.all(language):
+            add(entry, "category", term=tag)
+        add(entry, "summary", file.summary[language] + say("next", language) + file.fix.text[language])
+    ElementTree.indent(feed)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(feed, encoding="unicode") + "\n"
+
+
+def _dates(incident: Incident) -> tuple[str, str]:
+    ran = sorted(evidence.environment.date for evidence in incident.evidence.values()) or [incident.file.reported.date]
+    return f"{ran[0]}T00:00:00Z", f"{ran[-1]}T00:00:00Z"
+
+
+def llms(catalog: Catalog, language: Language) -> str:
+    """A list of all pages with their descriptions (llmstxt.org); without SITE_URL its links are relative."""
+    docs = catalog.root / "docs" / language
+    groups: dict[str, list[str]] = {}
+    lead = ""
+    for path in sorted(docs.rglob("*.md")):
+        page = PurePosixPath(path.relative_to(docs).as_posix())
+        matter = yaml.safe_load(articles.read(path).front_matter) or {}
+        if page.name == "index.md":
+            if page.parent.name == "":
+                lead = matter.get("description", "")
+            continue
+        title = matter.get("title", page.stem)
+        title = links.label(page.stem, title) if re.fullmatch(r"RO-\d{4}", page.stem) else title
+        target = links.address(links.site_url(), f"{page.with_suffix('')}/", language)
+        if not links.site_url():
+            target = target.removeprefix(f"{language}/")  # llms.txt stands in that folder itself
+        line = f"- {links.link('markdown', title, target)}: {matter.get('description', '')}"
+        groups.setdefault(page.parent.name, []).append(line)
+    parts = [f"# ReadyOnce\n\n> {lead}\n"]
+    for name in ("incidents", "errors", "", *sorted(groups)):
+        if lines := groups.pop(name, None):
+            parts.append(f"## {say(name or 'pages', language)}\n\n" + "\n".join(lines) + "\n")
+    up = "" if language == "en" or links.site_url() else "../"
+    data = [f"- [{name}]({links.site_url() or up}api/v1/{name})" for name in sorted(api.files(catalog))]
+    parts.append(f"## {say('data', language)}\n\n" + "\n".join(data) + "\n")
+    return "\n".join(parts)

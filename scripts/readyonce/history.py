@@ -1,0 +1,56 @@
+"""When incidents came and changed: read from the project's git history."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+# What a reader of an incident sees a change of: its metadata, repros and evidence, and its article.
+_PATH = re.compile(r"(?:snippets|docs/\w+/incidents)/(RO-\d{4})[./]")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One commit that touched incidents."""
+
+    when: str  # ISO 8601, as the commit has it
+    subject: str
+    new: tuple[str, ...]
+    changed: tuple[str, ...]
+
+
+def changes(root: Path) -> list[Change] | None:
+    """Newest first; None where the history is not all there: no git, no repository, a shallow clone."""
+    try:
+        if _git(root, "rev-parse", "--is-shallow-repository").strip() != "false":
+            return None
+        log = _git(root, "log", "--reverse", "--no-renames", "--format=%x00%cI%x09%s", "--name-only", "--relative")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    known: set[str] = set()
+    found = []
+    for commit in log.split("\0")[1:]:
+        head, *paths = commit.splitlines()
+        when, subject = head.split("\t", 1)
+        ids = {match[1] for path in paths if (match := _PATH.match(path))}
+        if ids:
+            found.append(Change(when, subject, tuple(sorted(ids - known)), tuple(sorted(ids & known))))
+            known |= ids
+    return found[::-1] if known else None
+
+
+def dates(root: Path) -> dict[str, tuple[str, str]]:
+    """Id → when it came and when it last changed; empty where the history is not all there."""
+    seen: dict[str, tuple[str, str]] = {}
+    for change in reversed(changes(root) or []):
+        for id in change.new + change.changed:
+            seen[id] = (seen.get(id, (change.when,))[0], change.when)
+    return seen
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", "-C", str(root), *arguments], capture_output=True, text=True, encoding="utf-8", check=True
+    ).stdout

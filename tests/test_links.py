@@ -1,0 +1,132 @@
+"""Links to pages: the control that copies them, the command that prints them, the addresses that stay."""
+
+import subprocess
+
+import permalinks
+import pytest
+from conftest import KNOWN, REPOSITORY, command
+
+from readyonce import articles, cli
+
+PREFIX = {"en": "", "zh": "zh/"}
+FORMS = {"github": 0, "jira": 1, None: 2}  # the place of each in the control
+# Where a page has no clipboard to write to, as on a plain http address.
+NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', {value: undefined})"
+KEEP = "navigator.clipboard.writeText = async text => { (window.kept ??= []).push(text) }"
+
+
+def copies(browser, address: str) -> list[list[str]]:
+    """What each control of a page copies, in its three forms."""
+    page = browser.new_page()
+    page.add_init_script(KEEP)
+    page.goto(address)
+    found = page.evaluate(
+        """async () => {
+            const all = []
+            for (const box of document.querySelectorAll(".ro-copy")) {
+                window.kept = []
+                for (const button of box.querySelectorAll("span button")) {
+                    button.click()
+                    await Promise.resolve()
+                }
+                all.push(window.kept)
+            }
+            return all
+        }"""
+    )
+    page.close()
+    return found
+
+
+@pytest.mark.parametrize("language", PREFIX)
+@pytest.mark.parametrize("incident", KNOWN.incidents)
+def test_command_prints_what_the_control_copies(browser, published, root, capsys, monkeypatch, incident, language):
+    address, _ = published
+    monkeypatch.setenv("SITE_URL", address)
+    shown = copies(browser, f"{address}{PREFIX[language]}incidents/{incident}/")
+    headings = articles.read(root / "docs" / language / "incidents" / f"{incident}.md").headings
+    wanted = [heading.id for heading in headings if heading.level <= 3]
+    assert len(shown) == len(wanted)
+    for section, forms in zip(wanted, shown):
+        for tracker, place in FORMS.items():
+            arguments = ["link", incident, "--lang", language]
+            arguments += ["--section", section] if section != incident.lower() else []
+            arguments += ["--for", tracker] if tracker else []
+            assert cli.main(arguments) == 0
+            assert capsys.readouterr().out.strip() == forms[place]
+
+
+def test_brackets_do_not_end_a_link(browser, published):
+    address, _ = published
+    markdown, jira, plain = copies(browser, f"{address}errors/zero3-empty-gradient/")[0]
+    assert plain == f"{address}errors/zero3-empty-gradient/"
+    assert markdown == rf"[invalid gradient at index 0 - got \[0\] but expected shape compatible with]({plain})"
+    assert jira == rf"[invalid gradient at index 0 - got \[0\] but expected shape compatible with|{plain}]"
+
+
+@pytest.mark.parametrize("clipboard", [True, False])
+@pytest.mark.parametrize("place", ["http", "file"])
+@pytest.mark.parametrize("language, copied", [("en", "Copied · Jira"), ("zh", "已复制 · Jira")])
+def test_copying_by_keyboard(browser, address, built, language, copied, place, clipboard):
+    name = f"{PREFIX[language]}incidents/RO-0003/"
+    target = address + name if place == "http" else f"file://{built}/{name}index.html"
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.add_init_script(KEEP if clipboard else NO_CLIPBOARD)
+        page.goto(target)
+        page.evaluate("addEventListener('copy', () => (window.kept = [document.activeElement.value]))")
+        opener = page.locator("#fix .ro-copy > button")
+        opener.focus()
+        page.keyboard.press("Enter")
+        assert opener.get_attribute("aria-expanded") == "true"
+        page.keyboard.press("Escape")
+        assert opener.get_attribute("aria-expanded") == "false"
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        page.wait_for_function("document.querySelector('.ro-status').textContent")
+        assert page.inner_text(".ro-status[role=status]") == copied
+        assert opener.evaluate("button => button === document.activeElement")
+        heading = {"en": "Fix", "zh": "解决办法"}[language]
+        assert page.evaluate("window.kept") == [f"[RO-0003 · {heading}|{target}#fix]"]
+
+
+def test_link_says_what_it_needs(root):
+    told = command("link", "RO-0003")
+    assert told.returncode == 2 and "SITE_URL=" in told.stderr
+    told = command("link", "RO-0003", "--section", "fixes", environment={"SITE_URL": "https://wiki.example.com"})
+    assert told.returncode == 2 and "no section `fixes`" in told.stderr and "already-trained" in told.stderr
+
+
+# ------------------------------------------------------------------------------ addresses that stay
+
+
+def test_every_address_ever_published_still_resolves(built):
+    gone = sorted(set(permalinks.read()) - permalinks.of(built))
+    assert not gone, "published, and no longer there:\n" + "\n".join(gone)
+
+
+def test_every_address_is_in_the_list(built):
+    new = sorted(permalinks.of(built) - set(permalinks.read()))
+    assert not new, "`python tests/permalinks.py` adds:\n" + "\n".join(new)
+
+
+def test_the_list_only_grows(root):
+    log = subprocess.run(
+        ["git", "-C", str(root), "log", "--format=", "--patch", "--", "tests/permalinks.txt"],
+        capture_output=True,
+        text=True,
+    )
+    taken = {line[1:] for line in log.stdout.splitlines() if line.startswith("-") and not line.startswith("---")}
+    assert taken <= set(permalinks.read())
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_edit_and_report_where_the_repository_is_known(published, built, language):
+    address, site = published
+    name = f"{PREFIX[language]}incidents/RO-0003/index.html"
+    page = (site / name).read_text(encoding="utf-8")
+    assert f'href="{REPOSITORY}/edit/main/docs/{language}/incidents/RO-0003.md"' in page
+    assert f'href="{REPOSITORY}/issues/new?title=RO-0003%20%C2%B7%20' in page
+    assert "/issues/new?" not in (built / name).read_text(encoding="utf-8")

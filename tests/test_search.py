@@ -1,0 +1,148 @@
+"""The search field in a real browser: what readers look for stands among the first three hits.
+
+Each test prints a line, and with `pytest -s` each query with its rank and its hits.
+"""
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from conftest import KNOWN
+
+PREFIX = {"en": "", "zh": "zh/"}
+QUESTIONS = yaml.safe_load((Path(__file__).parent / "questions.yml").read_text(encoding="utf-8"))
+MESSAGES = yaml.safe_load((Path(__file__).parent / "messages.yml").read_text(encoding="utf-8"))
+FIELD = ".md-search__input"
+# A promise that is kept when the theme has put the next list of hits together, or after five seconds without one.
+SHOWN = """() => {
+    const list = document.querySelector(".md-search-result__list")
+    window.shown = new Promise(done => {
+        new MutationObserver((_, observer) => {
+            if (list.childElementCount === 0) return
+            observer.disconnect()
+            setTimeout(done)
+        }).observe(list, { childList: true })
+        setTimeout(done, 5000)
+    })
+}"""
+
+
+@pytest.fixture(scope="module", params=["address"])
+def base(request) -> str:
+    """Where the wiki is opened: a fixture's name for each way."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module", params=PREFIX)
+def search(request, browser, base):
+    """query → the pages found, best first, as in `incidents/RO-0001/`; and the language searched."""
+    language = request.param
+    page = browser.new_page()
+    page.goto(base + PREFIX[language] + ("" if base.startswith("http") else "index.html"))
+    page.keyboard.press("/")
+    page.fill(FIELD, "DDP")
+    page.wait_for_selector(".md-search-result__item", timeout=20_000)
+
+    def find(query: str) -> list[str]:
+        page.evaluate(SHOWN)
+        page.fill(FIELD, query)
+        page.evaluate("window.shown")
+        links = page.eval_on_selector_all(
+            ".md-search-result__item", "items => items.map(item => item.querySelector('a').href)"
+        )
+        return [name_of(link.removeprefix(base + PREFIX[language])) for link in links]
+
+    yield find, language
+    page.close()
+
+
+def name_of(link: str) -> str:
+    """The page of a hit; in the offline copy pages are files."""
+    page = re.sub(r"[?#].*", "", link)
+    return re.sub(r"(^|/)index\.html$", r"\1", page).replace(".html", "/")
+
+
+def judge(capsys, search, what: str, queries: list[tuple[str, set[str]]]) -> None:
+    find, language = search
+    assert queries
+    lines, ranks = [], []
+    for query, wanted in queries:
+        found = find(query)
+        rank = next((number for number, page in enumerate(found, 1) if page in wanted), None)
+        ranks.append(rank)
+        lines.append(f"{rank or '-':>4}  {query[:100]}    {' '.join(found[:3])}")
+    missed = [line for line, rank in zip(lines, ranks) if not rank or rank > 3]
+    first, three = (sum(bool(rank) and rank <= limit for rank in ranks) for limit in (1, 3))
+    with capsys.disabled():
+        print(f"\nsearch, {language}, {what}: of {len(ranks)}, first {first}, in the first three {three}")
+    print("\n".join(lines))
+    assert not missed, "\n".join(missed)
+
+
+def test_ids(capsys, search):
+    judge(capsys, search, "ids", [(id, {f"incidents/{id}/"}) for id in KNOWN.incidents])
+
+
+def page_of(family: str) -> str:
+    return f"errors/{family}/" if KNOWN.families[family].page == "own" else "errors/look-alikes/"
+
+
+def test_error_texts(capsys, search):
+    """Wordings, messages from logs and threads, and one message of each family from each incident's runs."""
+    texts = {" ".join(wording.all): family.family for family in KNOWN.families.values() for wording in family.wordings}
+    texts |= {entry["message"]: entry["family"] for entry in MESSAGES}
+    for incident in KNOWN.incidents.values():
+        runs = [run for evidence in incident.evidence.values() for run in evidence.runs if run.error]
+        texts |= {run.message: run.error for run in {run.error: run for run in runs}.values()}
+    judge(capsys, search, "error texts", [(" ".join(text.split()), {page_of(name)}) for text, name in texts.items()])
+
+
+def test_options(capsys, search, built):
+    """Every option and setting that a page names; a right page is one that names it."""
+    names: set[str] = set()
+    texts: dict[str, str] = {}
+    folder = built / PREFIX[search[1]]
+    for path in sorted(folder.rglob("*.html")):
+        page = path.relative_to(folder).as_posix().removesuffix("index.html")
+        if page == "404.html" or (search[1] == "en" and page.startswith("zh/")):
+            continue
+        texts[page] = html.unescape(re.sub(r"<[^>]*>", "", path.read_text(encoding="utf-8")))
+        for code in re.findall(r"<code>([^<]+)</code>", path.read_text(encoding="utf-8")):
+            names |= set(re.findall(r"--[a-z][\w-]+|^[a-z]+(?:_[a-z]+)+(?=$|=\w+$)", html.unescape(code)))
+    named = {name: {page for page, text in texts.items() if name in text} for name in sorted(names)}
+    for incident in KNOWN.incidents.values():
+        for option in re.findall(r"--[\w-]+", incident.file.fix.option or ""):
+            named[option] = {
+                f"incidents/{i.id}/" for i in KNOWN.incidents.values() if option in (i.file.fix.option or "")
+            }
+    judge(capsys, search, "options", list(named.items()))
+
+
+def test_tags(capsys, search):
+    """Framework, strategy, hardware, symptom: an incident that has the tag, or the page of all tags."""
+    tags: dict[str, set[str]] = {}
+    for incident in KNOWN.incidents.values():
+        for tag in incident.file.tags.all(search[1]):
+            tags.setdefault(tag, set()).add(f"incidents/{incident.id}/")
+    frameworks = {name for incident in KNOWN.incidents.values() for name in incident.file.tags.framework}
+    judge(
+        capsys,
+        search,
+        "tags",
+        [(tag, pages | (set() if tag in frameworks else {"tags/"})) for tag, pages in sorted(tags.items())],
+    )
+
+
+def test_questions(capsys, search):
+    questions = QUESTIONS[search[1]]
+    assert len(questions) >= 20
+    judge(capsys, search, "questions", [(asked, set(pages)) for asked, pages in questions.items()])
+
+
+def test_every_page_asked_for_exists(root):
+    for language, questions in QUESTIONS.items():
+        for page in {page for pages in questions.values() for page in pages}:
+            source = root / "docs" / language / page.rstrip("/")
+            assert source.with_suffix(".md").is_file() or (source / "index.md").is_file(), page
