@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import http.server
+import os
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from readyonce import catalog, lab, site
 
+for name in ("SITE_URL", "REPO_URL"):
+    os.environ.pop(name, None)  # the tests that need them set them
+REPOSITORY = "https://forge.example.com/team/readyonce"
 ROOT = catalog.find_root()  # $READYONCE_ROOT, so that the sabotage tests can aim this suite at a copy
 KNOWN = catalog.load(ROOT)
 RUNS = [
@@ -56,6 +65,98 @@ def built(root) -> Path:
     return root / "site"
 
 
+# ------------------------------------------------------------------------------ a browser
+
+CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    program = next((path for name in CHROMIUMS if (path := shutil.which(name))), None)
+    assert program, "no chromium: scripts/system-packages chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=QUIET)
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def served(folder: Path):
+    """The wiki under a sub-path, as many hosts have it; its own page where nothing is found."""
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def translate_path(self, path):
+            return super().translate_path(path.removeprefix("/wiki"))
+
+        def send_error(self, code, *arguments):
+            page = folder / "404.html"
+            if code != 404 or not page.is_file():
+                return super().send_error(code, *arguments)
+            self.send_response(404)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(page.read_bytes())
+
+        def log_message(self, format, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=folder))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/wiki/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="session")
+def address(built):
+    with served(built) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory):
+    """The wiki as it is published: SITE_URL and REPO_URL are set. (its address, its folder)"""
+    copied = copy_of(ROOT, tmp_path_factory.mktemp("published") / "copy")
+    with served(copied / "site") as address:
+        told = command("site", root=copied, environment={"SITE_URL": address, "REPO_URL": REPOSITORY})
+        assert told.returncode == 0, told.stdout + told.stderr
+        yield address, copied / "site"
+
+
+def visit(browser, address, names, **context):
+    """Open each page; yields (name, page, requests, complaints of the console)."""
+    with browser.new_context(**context) as opened:
+        for name in names:
+            page, requests, complaints = opened.new_page(), [], []
+            page.on("request", lambda request, seen=requests: seen.append(request.url))
+            page.on(
+                "console",
+                lambda message, seen=complaints: seen.append(message.text) if message.type == "error" else None,
+            )
+            page.on(
+                "response",
+                lambda response, seen=complaints: seen.append(response.url) if response.status >= 400 else None,
+            )
+            page.on("pageerror", lambda error, seen=complaints: seen.append(str(error)))
+            page.goto(address + name, wait_until="networkidle")
+            yield name, page, requests, complaints
+            page.close()
+
+
+# ------------------------------------------------------------------------------ copies of the project
+
+
 @pytest.fixture
 def copy(tmp_path) -> Path:
     """A copy of the project's sources, to be broken."""
@@ -67,9 +168,9 @@ def copy_of(root: Path, target: Path) -> Path:
         shutil.copytree(
             root / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )
-    for name in ("mkdocs.yml", "mkdocs.zh.yml", "requirements.txt", "pyproject.toml", "README.md"):
-        if (root / name).is_file():
-            shutil.copy(root / name, target / name)
+    for path in (*root.glob("mkdocs*.yml"), *(root / n for n in ("requirements.txt", "pyproject.toml", "README.md"))):
+        if path.is_file():
+            shutil.copy(path, target)
     return target
 
 
@@ -79,14 +180,14 @@ def edit(path: Path, find: str, replace: str) -> None:
     path.write_text(text.replace(find, replace, 1), encoding="utf-8")
 
 
-def command(*arguments: str, root: Path = ROOT, **options) -> subprocess.CompletedProcess:
+def command(
+    *arguments: str, root: Path = ROOT, environment: Mapping[str, str] = {}, **options
+) -> subprocess.CompletedProcess:
     """Run `readyonce`, as a user would, on a project."""
-    import os
-
     return subprocess.run(
         [sys.executable, "-m", "readyonce.cli", *arguments],
         capture_output=True,
         text=True,
-        env=os.environ | {"READYONCE_ROOT": str(root)},
+        env=os.environ | {"READYONCE_ROOT": str(root)} | environment,
         **options,
     )

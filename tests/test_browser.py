@@ -1,51 +1,7 @@
 """The built wiki in a real browser: no request leaves, nothing overflows, the languages lead to each other."""
 
-import functools
-import http.server
-import shutil
-import threading
-
 import pytest
-from playwright.sync_api import sync_playwright
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-QUIET = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="session")
-def browser():
-    program = next((path for name in NAMES if (path := shutil.which(name))), None)
-    assert program, "no chromium: scripts/system-packages chromium"
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=QUIET)
-        yield browser
-        browser.close()
-
-
-@pytest.fixture(scope="session")
-def address(built):
-    """The wiki under a sub-path, as many hosts have it."""
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def translate_path(self, path):
-            return super().translate_path(path.removeprefix("/wiki"))
-
-        def log_message(self, format, *arguments):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=built))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/wiki/"
-    server.shutdown()
-    server.server_close()
+from conftest import visit
 
 
 @pytest.fixture(scope="session")
@@ -55,26 +11,6 @@ def names(built):
         for p in built.rglob("*.html")
         if p.name != "404.html"
     )
-
-
-def visit(browser, address, names, **context):
-    """Open each page; yields (name, page, requests, complaints of the console)."""
-    with browser.new_context(**context) as opened:
-        for name in names:
-            page, requests, complaints = opened.new_page(), [], []
-            page.on("request", lambda request, seen=requests: seen.append(request.url))
-            page.on(
-                "console",
-                lambda message, seen=complaints: seen.append(message.text) if message.type == "error" else None,
-            )
-            page.on(
-                "response",
-                lambda response, seen=complaints: seen.append(response.url) if response.status >= 400 else None,
-            )
-            page.on("pageerror", lambda error, seen=complaints: seen.append(str(error)))
-            page.goto(address + name, wait_until="networkidle")
-            yield name, page, requests, complaints
-            page.close()
 
 
 def test_no_request_to_a_third_party(browser, address, names):

@@ -353,7 +353,7 @@ def _parser() -> argparse.ArgumentParser:
     it = command("new", new, "Makes the files of a new incident, in both languages.", "RO-0042")
     it.add_argument("id", metavar="ID")
 
-    command("site", site, "Builds the wiki, both languages, into site/.", "")
+    command("site", site, "Builds the wiki, both languages, with the book and the offline copy, into site/.", "")
 
     it = command(
         "serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001"

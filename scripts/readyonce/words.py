@@ -93,6 +93,12 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "Only the options of {} were read here; nothing was trained.",
         "zh": "这里只读取了 {} 的选项，没有训练。",
     },
+    "edition": {
+        "en": "Version {version}. Newest evidence: {date}.",
+        "zh": "版本 {version}，最新证据：{date}。",
+    },
+    "contents": {"en": "Contents", "zh": "目录"},
+    "addresses": {"en": "Addresses", "zh": "链接地址"},
     # Punctuation, which differs as much as words do.
     "colon": {"en": ": ", "zh": "："},
     "semicolon": {"en": "; ", "zh": "；"},
