@@ -14,7 +14,7 @@ site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
 test: .venv/tests.stamp ## build the wiki and run every test
-	@scripts/system-packages chromium shellcheck
+	@scripts/system-packages chromium shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans
 	@$(BIN)/readyonce site
 	@$(BIN)/python -m pytest
 

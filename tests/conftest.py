@@ -168,9 +168,9 @@ def copy_of(root: Path, target: Path) -> Path:
         shutil.copytree(
             root / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )
-    for name in ("mkdocs.yml", "mkdocs.zh.yml", "requirements.txt", "pyproject.toml", "README.md"):
-        if (root / name).is_file():
-            shutil.copy(root / name, target / name)
+    for path in (*root.glob("mkdocs*.yml"), *(root / n for n in ("requirements.txt", "pyproject.toml", "README.md"))):
+        if path.is_file():
+            shutil.copy(path, target)
     return target
 
 

@@ -8,7 +8,8 @@ Modules import one way only:
     articles   reads the Markdown pages                           (needs catalog)
     render     writes the includes that the pages show            (needs verdicts, articles)
     check      finds words that disagree with runs or each other  (needs render)
-    site       builds and serves the wiki                         (needs render)
+    book       sets the built pages of a language as a PDF        (needs words)
+    site       builds and serves the wiki, packs the offline copy  (needs render, book)
     scaffold   makes the files of a new incident                  (needs catalog)
     cli        the command                                        (needs all)
 """

@@ -386,7 +386,7 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument("--for", dest="tracker", choices=links.FORMS, help="its form (default: the address)")
     language(it)
 
-    command("site", site, "Builds the wiki, both languages, into site/.", "")
+    command("site", site, "Builds the wiki, both languages, with the book and the offline copy, into site/.", "")
 
     it = command(
         "serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001"

@@ -1,4 +1,5 @@
-"""Builds the wiki into `site/` (English) and `site/zh/` (Chinese), and serves it while it is written."""
+"""Builds the wiki into `site/` (English) and `site/zh/` (Chinese), with the book and the offline copy; serves it while
+it is written."""
 
 from __future__ import annotations
 
@@ -13,16 +14,24 @@ import sys
 import threading
 import time
 import webbrowser
+import zipfile
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import catalog, links, render
+from readyonce import book, catalog, links, render
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
+OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
 WATCHED = ("docs", "snippets", *CONFIG.values())
+# In a folder on disk nothing asks for these.
+NOT_OFFLINE = ("404.html", "sitemap.xml", "sitemap.xml.gz", "search/search_index.json")
 
 
-def build(root: Path) -> int:
-    """Render, build the languages whose inputs changed, side by side, and put `site/` together."""
+def build(root: Path, take_along: bool = True) -> int:
+    """Render, build what changed, and put `site/` together.
+
+    `take_along`: with the book and the offline copy, which take a reader's patience while serving.
+    """
     started = time.monotonic()
     known = catalog.load(root).require_sound()
     for path in render.write(known):
@@ -30,35 +39,115 @@ def build(root: Path) -> int:
     for name in ("SITE_URL", "REPO_URL"):
         if not os.environ.get(name):
             print(f"{name} is not set: what needs it is left out.")
-    wanted = {language: _digest(root, language) for language in CONFIG}
-    running = {language: _mkdocs(root, language) for language in CONFIG if _stamp(root, language) != wanted[language]}
-    failed = False
-    for language, process in running.items():
-        output, _ = process.communicate()
-        if process.returncode:
-            failed = True
-            # Below a traceback MkDocs repeats what its ERROR line says.
-            said = output.split("Traceback (most recent call last)")[0].strip() or output
-            print(f"{CONFIG[language]} does not build:\n{said}\n`readyonce check` may say more.", file=sys.stderr)
-        else:
-            (root / "build" / "site" / f"{language}.digest").write_text(wanted[language], encoding="utf-8")
-            print(f"{language}: built")
-    if failed:
+    lacking = book.missing() if take_along else None
+    if lacking:
+        print(lacking)
+    with_book = take_along and not lacking
+    pages = {
+        language: _pages(root, language, CONFIG[language], language, with_book * "book " + take_along * "offline")
+        for language in CONFIG
+    }
+    offline = {
+        language: _pages(root, f"offline-{language}", OFFLINE[language], language, with_book * "book")
+        for language in OFFLINE
+        if take_along
+    }
+    books = {language: _book(root, known, language, pages[language]) for language in CONFIG if with_book}
+    if not _make(root, [*pages.values(), *offline.values()]) or not _make(root, [*books.values()]):
         return 1
-    _assemble(root)
+    # Two folders lie at the top: the English pages, and the files for programs.
+    site = [
+        ("", pages["en"].output),
+        ("zh", pages["zh"].output),
+        ("", root / "build" / "beside"),
+        ("api", root / "build" / "api"),
+    ]
+    if take_along:
+        with_it = [("book", root / "build" / "book")] if with_book else []
+        site += [("offline", root / "build" / "offline"), *with_it]
+        folder = [("", offline["en"].output), ("zh", offline["zh"].output), *with_it]
+        digest = " ".join(part.digest for part in (*offline.values(), *books.values()))
+        _pack(
+            folder, root / "build" / "offline" / "readyonce-offline.zip", root / "build" / "stamps" / "offline", digest
+        )
+    _assemble(root / "site", site)
     print(f"site/index.html, site/zh/index.html: {time.monotonic() - started:.1f} s")
     return 0
 
 
-def _mkdocs(root: Path, language: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", CONFIG[language]]
+# ------------------------------------------------------------------------------ what is made, and from what
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one process makes."""
+
+    name: str
+    command: list[str]
+    output: Path
+    digest: str  # changes when anything changes that it is made from
+    settings: dict[str, str] = field(default_factory=dict)  # for its environment
+
+
+def _pages(root: Path, name: str, config: str, language: str, downloads: str) -> Part:
+    inputs = [root / name for name in ("requirements.txt", "docs/zh-terms.txt", *CONFIG.values(), *OFFLINE.values())]
+    for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", "snippets"):
+        inputs += sorted(
+            path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        )
+    site_url = links.site_url() and links.address(links.site_url(), "", language)
+    settings = {"DOWNLOADS": downloads, "SITE_URL": site_url}
+    outside = [os.environ.get(name) for name in ("REPO_URL", "SOURCE_DATE_EPOCH")]
+    digest = hashlib.sha256(repr([settings, outside]).encode())
+    for path in inputs:
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", config]
+    return Part(name, command, root / "build" / "site" / name, digest.hexdigest(), settings)
+
+
+def _book(root: Path, known: catalog.Catalog, language: str, pages: Part) -> Part:
+    date = max(evidence.environment.date for it in known.incidents.values() for evidence in it.evidence.values())
+    digest = hashlib.sha256(f"{pages.digest} {date}".encode())
+    for path in sorted(Path(__file__).parent.glob("book*.*")):
+        digest.update(path.read_bytes())
+    command = [sys.executable, "-m", "readyonce.book", language, date]
+    output = root / "build" / "book" / f"readyonce-{language}.pdf"
+    return Part(f"book-{language}", command, output, digest.hexdigest())
+
+
+def _make(root: Path, parts: list[Part]) -> bool:
+    """Run the commands of the parts that are out of date, side by side; whether all are there then."""
+    stamps = root / "build" / "stamps"
+    stamps.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "JIEBA_LOG": "0"}
-    environment["SITE_URL"] = links.address(links.site_url(), "", language) if links.site_url() else ""
     if "SOURCE_DATE_EPOCH" not in environment and (epoch := _commit_time(root)):
         environment["SOURCE_DATE_EPOCH"] = epoch
-    return subprocess.Popen(
-        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    running = []
+    for part in parts:
+        stamp = stamps / part.name
+        if part.output.exists() and stamp.is_file() and stamp.read_text(encoding="utf-8") == part.digest:
+            continue
+        process = subprocess.Popen(
+            part.command,
+            cwd=root,
+            env=environment | part.settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        running.append((part, stamp, process))
+    good = True
+    for part, stamp, process in running:
+        output, _ = process.communicate()
+        if process.returncode:
+            good = False
+            # Below a traceback MkDocs repeats what its ERROR line says.
+            said = output.split("Traceback (most recent call last)")[0].strip() or output
+            print(f"{part.name} does not build:\n{said}\n`readyonce check` may say more.", file=sys.stderr)
+        else:
+            stamp.write_text(part.digest, encoding="utf-8")
+            print(f"{part.name}: built", flush=True)
+    return good
 
 
 def _commit_time(root: Path) -> str | None:
@@ -71,32 +160,29 @@ def _commit_time(root: Path) -> str | None:
     return None
 
 
-def _digest(root: Path, language: str) -> str:
-    """Changes when anything changes that this language is built from."""
-    inputs = [root / "requirements.txt", root / "docs" / "zh-terms.txt", *(root / name for name in CONFIG.values())]
-    for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", "snippets"):
-        inputs += sorted(
-            path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
-        )
-    digest = hashlib.sha256(repr([os.environ.get(n) for n in ("SITE_URL", "REPO_URL", "SOURCE_DATE_EPOCH")]).encode())
-    for path in inputs:
-        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
-    return digest.hexdigest()
+def _files(parts: list[tuple[str, Path]]) -> dict[Path, Path]:
+    """Path in the whole → file, of folders that are put together: (prefix, folder)."""
+    return {Path(at) / p.relative_to(part): p for at, part in parts for p in part.rglob("*") if p.is_file()}
 
 
-def _stamp(root: Path, language: str) -> str | None:
-    folder = root / "build" / "site"
-    stamp = folder / f"{language}.digest"
-    return stamp.read_text(encoding="utf-8") if stamp.is_file() and (folder / language).is_dir() else None
+def _pack(parts: list[tuple[str, Path]], target: Path, stamp: Path, digest: str) -> None:
+    """Put the parts into one archive, always the same for the same bytes."""
+    if target.is_file() and stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(target, "w") as packed:
+        for path, source in sorted(_files(parts).items()):
+            if path.as_posix().removeprefix("zh/") not in NOT_OFFLINE:
+                entry = zipfile.ZipInfo(f"readyonce-offline/{path.as_posix()}")  # dated 1980
+                entry.external_attr = 0o644 << 16
+                packed.writestr(entry, source.read_bytes(), zipfile.ZIP_DEFLATED)
+    stamp.write_text(digest, encoding="utf-8")
+    print("offline: packed", flush=True)
 
 
-def _assemble(root: Path) -> None:
+def _assemble(target: Path, parts: list[tuple[str, Path]]) -> None:
     """Make `site/` equal to the built parts, touching only what differs."""
-    build, target = root / "build", root / "site"
-    parts = {build / "site" / "en": "", build / "site" / "zh": "zh", build / "api": "api", build / "beside": ""}
-    wanted = {
-        Path(prefix) / p.relative_to(part): p for part, prefix in parts.items() for p in part.rglob("*") if p.is_file()
-    }
+    wanted = _files(parts)
     if not links.site_url():  # MkDocs writes one all the same, and nothing stands in it
         wanted = {path: source for path, source in wanted.items() if not path.name.startswith("sitemap.xml")}
     for path, source in wanted.items():
@@ -129,7 +215,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def serve(root: Path, port: int, open_browser: bool = False) -> int:
     """Build, serve on loopback until Ctrl-C, and build again whenever a source is saved."""
-    if code := build(root):
+    if code := build(root, take_along=False):
         return code
     handler = functools.partial(_Quiet, directory=root / "site")
     try:
@@ -176,7 +262,7 @@ def _rebuild_on_change(root: Path) -> None:
             time.sleep(0.2)  # an editor saves in several steps
             changed.clear()
             try:
-                build(root)
+                build(root, take_along=False)
             except catalog.CatalogError as error:
                 print(error, file=sys.stderr, flush=True)
     finally:

@@ -105,6 +105,12 @@ WORDS: dict[str, dict[Language, str]] = {
     "pages": {"en": "Guides", "zh": "指南"},
     "concepts": {"en": "Concepts", "zh": "原理"},
     "data": {"en": "Data", "zh": "数据"},
+    "edition": {
+        "en": "Version {version}. Newest evidence: {date}.",
+        "zh": "版本 {version}，最新证据：{date}。",
+    },
+    "contents": {"en": "Contents", "zh": "目录"},
+    "addresses": {"en": "Addresses", "zh": "链接地址"},
     # Punctuation, which differs as much as words do.
     "colon": {"en": ": ", "zh": "："},
     "semicolon": {"en": "; ", "zh": "；"},

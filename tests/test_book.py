@@ -1,0 +1,240 @@
+"""The book: its outline, links, fonts and text, page by page; nothing past the margin; the same bytes each time."""
+
+import re
+import shutil
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pypdf
+import pypdfium2
+import pytest
+from conftest import KNOWN
+
+LANGUAGES = ("en", "zh")
+# Points; as in book.css. What stands outside is a running head or a page number.
+LEFT, TOP, BOTTOM = (millimetres / 25.4 * 72 for millimetres in (18, 20, 18))
+LEFT_OUT = ("headerlink", "md-content__button", "md-source-file", "ro-repository")
+
+
+@pytest.fixture(scope="session", params=LANGUAGES)
+def language(request):
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def path(built, language):
+    return built / "book" / f"readyonce-{language}.pdf"
+
+
+@pytest.fixture(scope="session")
+def book(path):
+    return pypdf.PdfReader(path)
+
+
+@pytest.fixture(scope="session")
+def texts(path):
+    """The text of each page between the margins, without white space: where lines break is no matter."""
+    found = []
+    with pypdfium2.PdfDocument(path) as document:
+        for page in document:
+            width, height = page.get_size()
+            found.append(squeezed(page.get_textpage().get_text_bounded(0, BOTTOM, width, height - TOP)))
+    return found
+
+
+@pytest.fixture(scope="session")
+def articles(built, root, language):
+    """Page of the navigation → its article."""
+    folder, pages = root / "build" / "site" / language, {}
+    navigation = (root / {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}[language]).read_text(encoding="utf-8")
+    for name in re.findall(r"^ +- (?:\S+: )?(\S+)\.md$", navigation.partition("\nnav:")[2], re.M):
+        address = re.sub(r"(^|/)index$", r"\1", name)
+        pages[address] = Article((folder / address / "index.html").read_text(encoding="utf-8"))
+    assert len(pages) >= 20
+    return pages
+
+
+class Article(HTMLParser):
+    """What the tests read of a page: its pieces of text as they stand between tags, headings, addresses."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.pieces, self.headings, self.addresses, self.drawings = [], {1: [], 2: []}, set(), 0
+        self._inside, self._heading = [], None
+        self.feed(html[html.index("<article") : html.index("</article>")])
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "svg":
+            self.drawings += 1
+        if tag in ("h1", "h2"):
+            self._heading = []
+        if tag == "a" and re.match("https?://", attributes.get("href", "")):
+            self.addresses.add(attributes["href"])
+        if tag in ("svg", "button", "form") or set(LEFT_OUT) & set((attributes.get("class") or "").split()):
+            self._inside.append(tag)
+        elif tag in self._inside:
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in self._inside:
+            self._inside.remove(tag)
+        if tag in ("h1", "h2"):
+            self.headings[int(tag[1])].append(squeezed("".join(self._heading)))
+            self._heading = None
+
+    def handle_data(self, data):
+        if not self._inside:
+            if data.strip():
+                self.pieces.append(squeezed(data))
+            if self._heading is not None:
+                self._heading.append(data)
+
+
+def squeezed(text: str) -> str:
+    # PDFium gives U+FFFE for a hyphen at the end of a line.
+    return "".join(text.replace("\ufffe", "-").replace("\u2011", "-").split())
+
+
+def outline(entries, level=1):
+    for entry in entries:
+        if isinstance(entry, list):
+            yield from outline(entry, level + 1)
+        else:
+            yield level, entry
+
+
+def test_outline_has_every_page_and_section_three_levels_deep(book, articles):
+    listed = [(level, squeezed(entry.title)) for level, entry in outline(book.outline)]
+    assert {level for level, _ in listed} == {1, 2, 3}
+    titles = {title for _, title in listed}
+    for name, article in articles.items():
+        id = name.rstrip("/").rpartition("/")[2]
+        assert titles & {article.headings[1][0], f"{id}·{article.headings[1][0]}"}, name
+        assert set(article.headings[2]) <= titles, name
+    assert [level for level, title in listed if title.startswith("RO-0001")] == [2]
+
+
+def test_contents_name_the_page_on_which_each_chapter_begins(book, texts):
+    entries = [(level, entry) for level, entry in outline(book.outline) if level < 3]
+    contents = texts[1]
+    for level, entry in entries:
+        number = book.get_destination_page_number(entry) + 1
+        title = re.escape(squeezed(entry.title))
+        if re.search(rf"{title}[.]*{number}(?!\d)", contents) is None:
+            assert level == 2 and title not in contents, (entry.title, number)  # a section of a page without a part
+
+
+def test_every_internal_link_leads_to_a_page(book):
+    count, dead = 0, []
+    for page in book.pages:
+        for annotation in page.get("/Annots", ()):
+            annotation = annotation.get_object()
+            assert annotation["/Subtype"] == "/Link"
+            if "/Dest" in annotation:
+                count += 1
+                if annotation["/Dest"] not in book.named_destinations:
+                    dead.append(annotation["/Dest"])
+            else:
+                assert re.match(r"https?://", annotation["/A"]["/URI"])  # none to a file of the machine it was set on
+    assert count > 200 and not dead
+
+
+def test_a_link_leads_where_it_says(book, articles, texts):
+    place = book.named_destinations["page-errors-ddp-ready-twice--cases"]
+    number = book.get_destination_page_number(place)
+    assert any(heading in texts[number] for heading in articles["errors/ddp-ready-twice"].headings[2])
+
+
+def test_addresses_can_be_read_in_print(articles, texts):
+    text = "".join(texts)
+    missing = [(name, it) for name, article in articles.items() for it in article.addresses if squeezed(it) not in text]
+    assert not missing
+
+
+def test_fonts_are_embedded_and_chinese_is_simplified(book, language):
+    fonts = {}
+    for page in book.pages:
+        for font in page["/Resources"].get("/Font", {}).values():
+            font = font.get_object()
+            fonts[font["/BaseFont"].partition("+")[2]] = font
+    if language == "zh":
+        assert "Noto-Sans-CJK-SC" in fonts
+    assert not [name for name in fonts if re.search("CJK-(JP|KR|TC|HK)", name)], sorted(fonts)
+    for name, font in fonts.items():
+        descriptor = font["/DescendantFonts"][0].get_object()["/FontDescriptor"]
+        assert {"/FontFile2", "/FontFile3"} & set(descriptor), name
+        assert "/ToUnicode" in font, f"{name} cannot be copied"
+
+
+def test_text_of_every_page_is_there(articles, texts):
+    text = "".join(texts)
+    missing = [(name, it) for name, article in articles.items() for it in article.pieces if it not in text]
+    assert not missing
+
+
+def test_code_is_complete_and_without_line_numbers(root, texts):
+    text = "".join(texts)
+    for path in sorted((root / "snippets").glob("RO-*/repro.py")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        assert squeezed("".join(line for line in lines if "--8<--" not in line)) in text, path
+
+
+def test_nothing_stands_past_the_margins(path):
+    with pypdfium2.PdfDocument(path) as document:
+        for number, page in enumerate(document, 1):
+            width, _ = page.get_size()
+            text = page.get_textpage()
+            for index in range(text.count_rects()):
+                left, _, right, _ = text.get_rect(index)
+                assert left >= LEFT - 3 and right <= width - LEFT + 3, (number, text.get_text_bounded(*text.get_rect(index)))
+            for thing in page.get_objects():
+                left, _, right, _ = thing.get_bounds()
+                assert right <= width + 1, number
+
+
+def test_figures_are_vectors_with_a_description(book, articles):
+    for page in book.pages:
+        for thing in page["/Resources"].get("/XObject", {}).values():
+            assert thing.get_object()["/Subtype"] != "/Image"
+    drawn = sum(article.drawings for article in articles.values())
+    assert drawn == len([it for it in elements(book) if it.get("/S") == "/Figure" and it.get("/Alt")])
+
+
+def elements(book):
+    todo = [book.root_object["/StructTreeRoot"]]
+    while todo:
+        element = todo.pop().get_object()
+        if isinstance(element, pypdf.generic.ArrayObject):
+            todo += element
+        elif isinstance(element, pypdf.generic.DictionaryObject):
+            yield element
+            if "/K" in element:
+                todo.append(element.raw_get("/K"))
+
+
+def test_accessibility(book, language):
+    root = book.root_object
+    assert root["/MarkInfo"]["/Marked"] and root["/Lang"] == {"en": "en", "zh": "zh-Hans"}[language]
+    assert root["/ViewerPreferences"]["/DisplayDocTitle"]
+    assert "pdfuaid:part" in book.xmp_metadata.stream.get_data().decode()
+    kinds = {element.get("/S") for element in elements(book)}
+    assert kinds >= {"/H1", "/H2", "/H3", "/P", "/Table", "/TH", "/TD", "/Figure", "/Link", "/L", "/LI"}
+
+
+def test_cover_has_version_and_date_of_the_newest_evidence(texts, known):
+    from readyonce import __version__
+
+    newest = max(evidence.environment.date for it in known.incidents.values() for evidence in it.evidence.values())
+    assert __version__ in texts[0] and newest in texts[0]
+
+
+def test_the_same_bytes_in_another_folder(built, root, tmp_path):
+    shutil.copytree(root / "build" / "site" / "zh", tmp_path / "build" / "site" / "zh")
+    for name in ("mkdocs.yml", "mkdocs.zh.yml"):
+        shutil.copy(root / name, tmp_path)
+    newest = max(evidence.environment.date for it in KNOWN.incidents.values() for evidence in it.evidence.values())
+    subprocess.run([sys.executable, "-m", "readyonce.book", "zh", newest], cwd=tmp_path, check=True)
+    again = (tmp_path / "build" / "book" / "readyonce-zh.pdf").read_bytes()
+    assert again == (built / "book" / "readyonce-zh.pdf").read_bytes()

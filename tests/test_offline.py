@@ -1,0 +1,106 @@
+"""The offline copy: unpacked anywhere, opened from disk with the network cut."""
+
+import re
+import zipfile
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from conftest import visit
+
+WORDS = [("", "use_reentrant"), ("zh/", "非可重入")]
+
+
+@pytest.fixture(scope="session")
+def archive(built):
+    return built / "offline" / "readyonce-offline.zip"
+
+
+@pytest.fixture(scope="session")
+def folder(archive, tmp_path_factory):
+    """Unpacked where addresses need escaping."""
+    place = tmp_path_factory.mktemp("taken along 离线")
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(place)
+    return place / "readyonce-offline"
+
+
+@pytest.fixture(scope="session")
+def pages(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.html"))
+
+
+def test_same_pages_as_the_hosted_wiki(pages, built):
+    hosted = {p.relative_to(built).as_posix() for p in built.rglob("*.html") if p.name != "404.html"}
+    assert {re.sub(r"(?<!index)\.html$", "/index.html", name) for name in pages} == hosted
+
+
+def test_every_link_ends_in_the_folder(folder, pages):
+    """On disk nothing serves a folder's index.html, so a link must name a file."""
+    dead = []
+    for name in pages:
+        text = (folder / name).read_text(encoding="utf-8")
+        for link in re.findall(r'(?:href|src)="([^"]*)"', text[text.index("<body") :]):
+            target = unquote(urldefrag(link)[0].partition("?")[0])
+            if target and not re.match(r"[a-z]+:", target):
+                path = (folder / name).parent / target
+                if not path.is_file() or folder not in path.resolve().parents:
+                    dead.append(f"{name}: {link}")
+    assert not dead, "\n".join(dead)
+
+
+def test_no_page_asks_for_anything_outside_the_folder(browser, folder, pages):
+    address = folder.as_uri() + "/"
+    for name, page, requests, complaints in visit(browser, address, pages, offline=True):
+        assert requests and all(url.startswith((address, "data:", "blob:")) for url in requests), (name, requests)
+        assert not complaints, (name, complaints)
+
+
+def test_languages_lead_to_the_same_page_and_back(browser, folder, pages):
+    address = folder.as_uri() + "/"
+    english = [name for name in pages if not name.startswith("zh/")]
+    for name, page, _, _ in visit(browser, address, english, offline=True):
+        page.click(".ro-language")
+        assert page.url == f"{address}zh/{name}"
+        assert page.evaluate("document.documentElement.lang") == "zh"
+        page.click(".ro-language")
+        assert page.url == address + name
+
+
+@pytest.mark.parametrize("language, word", WORDS)
+def test_search_finds_and_its_result_opens(browser, folder, language, word):
+    address = folder.as_uri() + "/"
+    for _, page, requests, _ in visit(browser, address, [f"{language}index.html"], offline=True):
+        page.keyboard.press("/")
+        page.keyboard.insert_text(word)
+        page.keyboard.press("Shift")  # the theme searches when a key is released
+        result = page.locator(".md-search-result__link[href*='RO-0001']").first
+        result.click(timeout=20_000)
+        page.wait_for_url(re.compile(r"RO-0001\.html"))
+        assert "RO-0001" in page.locator(".ro-header").inner_text()
+        assert all(url.startswith((address, "data:", "blob:")) for url in requests), requests
+
+
+def test_dark_mode_stays_from_page_to_page(browser, folder):
+    with browser.new_context(offline=True, color_scheme="light") as opened:
+        page = opened.new_page()
+        page.goto(f"{folder.as_uri()}/index.html")
+        scheme = "document.body.getAttribute('data-md-color-scheme')"
+        assert page.evaluate(scheme) == "default"
+        page.click("label[for=__palette_1]:visible")
+        assert page.evaluate(scheme) == "slate"
+        page.goto(f"{folder.as_uri()}/incidents/RO-0001.html")
+        assert page.evaluate(scheme) == "slate"
+
+
+@pytest.mark.parametrize("language, name", [("en", "index.html"), ("zh", "zh/incidents/RO-0001.html")])
+def test_the_book_is_inside(folder, language, name):
+    text = (folder / name).read_text(encoding="utf-8")
+    link = re.search(r'href="([^"]*\.pdf)"', text)[1]
+    path = ((folder / name).parent / link).resolve()
+    assert path == folder.resolve() / "book" / f"readyonce-{language}.pdf" and path.read_bytes().startswith(b"%PDF")
+
+
+def test_nothing_in_the_archive_tells_when_or_where_it_was_made(archive):
+    with zipfile.ZipFile(archive) as packed:
+        assert {entry.date_time for entry in packed.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        assert packed.namelist() == sorted(packed.namelist())
