@@ -33,6 +33,7 @@ def main(plan_path):
         timeout=timedelta(hours=1),  # the lab's watchdog is stricter
     )
     modules = {path: load(path) for path in dict.fromkeys(item["file"] for item in plan["items"])}
+    gc.freeze()
     # Groups in this order: without a process group, alone in one, and the whole world, which stays
     # up for all its variants (DeepSpeed keeps a reference to it).
     order = sorted(range(len(plan["items"])), key=lambda i: size_of(plan["items"][i]))
@@ -94,6 +95,7 @@ def observe(module, variant):
         record = {"error": message_of(error)}
         del error
     gc.collect()  # a failed variant leaves its model and its hooks in the traceback
+    gc.freeze()  # DeepSpeed collects many times a run, and would look at all that imports and runs left
     return {**record, "seconds": time.perf_counter() - started}
 
 
