@@ -15,7 +15,7 @@ import time
 import webbrowser
 from pathlib import Path
 
-from readyonce import catalog, links, render
+from readyonce import catalog, history, links, render
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 WATCHED = ("docs", "snippets", *CONFIG.values())
@@ -30,6 +30,8 @@ def build(root: Path) -> int:
     for name in ("SITE_URL", "REPO_URL"):
         if not os.environ.get(name):
             print(f"{name} is not set: what needs it is left out.")
+    if history.changes(root) is None:
+        print("No full git history: no changes are listed, and the feed takes its dates from the evidence.")
     wanted = {language: _digest(root, language) for language in CONFIG}
     running = {language: _mkdocs(root, language) for language in CONFIG if _stamp(root, language) != wanted[language]}
     failed = False
