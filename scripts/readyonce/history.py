@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ _PATH = re.compile(r"(?:snippets|docs/\w+/incidents)/(RO-\d{4})[./]")
 class Change:
     """One commit that touched incidents."""
 
-    when: str  # ISO 8601, as the commit has it
+    when: str  # ISO 8601, in UTC
     subject: str
     new: tuple[str, ...]
     changed: tuple[str, ...]
@@ -26,7 +27,8 @@ def changes(root: Path) -> list[Change] | None:
     try:
         if _git(root, "rev-parse", "--is-shallow-repository").strip() != "false":
             return None
-        log = _git(root, "log", "--reverse", "--no-renames", "--format=%x00%cI%x09%s", "--name-only", "--relative")
+        shape = ("--format=%x00%cd%x09%s", "--date=iso-strict-local", "--name-only", "--no-renames", "--relative")
+        log = _git(root, "log", "--reverse", *shape)
     except (OSError, subprocess.CalledProcessError):
         return None
     known: set[str] = set()
@@ -51,6 +53,6 @@ def dates(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def _git(root: Path, *arguments: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(root), *arguments], capture_output=True, text=True, encoding="utf-8", check=True
-    ).stdout
+    command = ["git", "-C", str(root), *arguments]
+    environment = os.environ | {"TZ": "UTC"}
+    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=True).stdout

@@ -442,7 +442,7 @@ def changes(catalog: Catalog, language: Language) -> str:
         new, old = listed(change.new), listed(change.changed)
         ids = "<br>".join(part for part in (new and WORDS["new"][language].format(new), old) if part)
         # The words of a commit are English, and no markup.
-        rows.append([change.when[:10], ids, f'<span lang="en">{html.escape(change.subject)}</span>'])
+        rows.append([f"<time>{change.when[:10]}</time>", ids, f'<span lang="en">{html.escape(change.subject)}</span>'])
     return table(rows)
 
 

@@ -18,7 +18,7 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import book, catalog, links, render
+from readyonce import book, catalog, history, links, render
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
@@ -39,6 +39,8 @@ def build(root: Path, take_along: bool = True) -> int:
     for name in ("SITE_URL", "REPO_URL"):
         if not os.environ.get(name):
             print(f"{name} is not set: what needs it is left out.")
+    if history.changes(root) is None:
+        print("No full git history: no changes are listed, and the feed takes its dates from the evidence.")
     lacking = book.missing() if take_along else None
     if lacking:
         print(lacking)
