@@ -5,11 +5,15 @@ import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 import pypdf
 import pypdfium2
 import pytest
 from conftest import KNOWN
+
+from readyonce import book as setter
+from readyonce import site
 
 LANGUAGES = ("en", "zh")
 # Points; as in book.css. What stands outside is a running head or a page number.
@@ -234,3 +238,24 @@ def test_the_same_bytes_in_another_folder(built, root, tmp_path):
     subprocess.run([sys.executable, "-m", "readyonce.book", "zh", newest], cwd=tmp_path, check=True)
     again = (tmp_path / "build" / "book" / "readyonce-zh.pdf").read_bytes()
     assert again == (built / "book" / "readyonce-zh.pdf").read_bytes()
+
+
+def test_without_fonts_the_wiki_builds_and_a_line_says_how_to_get_the_book(copy, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", "")  # so that no font is found
+    assert site.build(copy) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "book" in line.lower()]
+    assert len(said) == 1 and "scripts/system-packages" in said[0]
+    assert (copy / "site" / "offline" / "readyonce-offline.zip").is_file() and not (copy / "site" / "book").exists()
+    assert ".pdf" not in (copy / "site" / "index.html").read_text(encoding="utf-8")
+
+
+def test_what_is_folded_is_opened_and_tabs_keep_their_labels():
+    element = ElementTree.fromstring(
+        "<article><details><summary>More</summary><p>Inside.</p></details> and"
+        '<div class="tabbed-set"><input/><input/><div class="tabbed-labels"><label>One</label><label>Two</label></div>'
+        '<div class="tabbed-content"><div><p>first</p></div><div><p>second</p></div></div></div>'
+        "<button>Copy</button> after</article>"
+    )
+    setter._clean(element)
+    assert "".join(element.itertext()) == "MoreInside. andOnefirstTwosecond after"
+    assert element.find(".//details") is None
