@@ -41,7 +41,7 @@ def missing() -> str | None:
     """What keeps the book from being made here, in one line with the remedy; None if nothing."""
     lacks = [] if ctypes.util.find_library("pangoft2-1.0") else ["the library pango"]
     try:
-        fonts = subprocess.run(["fc-list", ":lang=zh-cn"], capture_output=True, text=True).stdout
+        fonts = subprocess.run(["fc-list", ":lang=zh-cn"], capture_output=True, check=False, text=True).stdout
     except OSError:
         fonts = ""
     if not fonts.strip():
@@ -286,7 +286,8 @@ def _set_code(code: Element) -> None:
 
     walk(code)
     code.text, code[:] = "", []
-    for line in [*lines, line]:
+    lines.append(line)
+    for line in lines:
         text = "".join(line.itertext())
         if len(text) + len(re.findall(r"[⺀-￯]", text)) > _LONG:
             code.append(line)
