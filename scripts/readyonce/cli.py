@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from readyonce import __version__, catalog
+from readyonce import __version__, project
 
-GOOD, DIFFERENT, USAGE = 0, 1, 2
+GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
-    except catalog.CatalogError as error:
-        print(error, file=sys.stderr)
-        print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
-        return DIFFERENT
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `readyonce explain RO-0001 | head`
         sys.stderr.close()
         return GOOD
+    except _catalog().CatalogError as error:
+        print(error, file=sys.stderr)
+        print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
+        return DIFFERENT
+
+
+def _catalog():
+    # Reading it in costs more than a whole diagnosis.
+    from readyonce import catalog
+
+    return catalog
 
 
 # ------------------------------------------------------------------------------ commands
 
 
 def list_(options) -> int:
+    catalog = _catalog()
     known = catalog.load(catalog.find_root()).require_sound()
     if options.json:
         from readyonce import api
@@ -44,8 +53,11 @@ def list_(options) -> int:
 
 
 def explain(options) -> int:
+    if carried := project.articles():
+        return _explain_carried(carried, options)
     from readyonce import render
 
+    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     known = catalog.load(root, only=options.id).require_sound()
@@ -53,9 +65,60 @@ def explain(options) -> int:
     return GOOD
 
 
+def _explain_carried(carried, options) -> int:
+    import re
+
+    if options.id not in carried:
+        raise _usage(f"there is no incident {options.id}. There are: {', '.join(carried)}")
+    path = next(path for path in carried[options.id] if path.suffixes[0] == f".{options.lang}")
+    text = path.read_text(encoding="utf-8")
+    print(text if sys.stdout.isatty() else re.sub(r"\x1b\[[0-9;]*m", "", text))
+    return GOOD
+
+
+def diagnose(options) -> int:
+    from readyonce import inputs, report
+    from readyonce import diagnose as engine
+
+    compiled = project.rules()
+    if compiled is None:
+        raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
+    rules = engine.load(compiled)
+    for key, name in (("site", "SITE_URL"), ("repo", "REPO_URL")):
+        rules.data[key] = os.environ.get(name, rules.data[key]).rstrip("/")
+    try:
+        if options.github_event:
+            told = [inputs.event(rules, options.github_event, options.lang)]
+            options.format = options.format or "markdown"
+        else:
+            names = inputs.names(options.files, sys.stdin.isatty())
+            told = (inputs.diagnose(rules, name, options.lang or "en") for name in names)
+        kinds = set()
+        for one in told:
+            kinds.add(one.json["kind"])
+            language = one.language
+            if options.github_event and one.json["kind"] == "unknown":
+                print("nothing known in this issue: no comment", file=sys.stderr)
+            elif options.format == "json":
+                print(one.to_json(), flush=True)
+            elif options.format == "markdown":
+                print(report.markdown(rules, one, language), flush=True)
+            else:
+                head = (
+                    f"== {one.json['file']}\n"
+                    if len(options.files) > 1 or one.json["file"] not in ["-", *options.files]
+                    else ""
+                )
+                print(head + report.text(rules, one, language, colour=sys.stdout.isatty()) + "\n", flush=True)
+    except inputs.Unusable as error:
+        raise _usage(str(error)) from None
+    return DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+
+
 def run(options) -> int:
     from readyonce import lab
 
+    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     known = catalog.load(root).require_sound()
@@ -90,6 +153,7 @@ def run(options) -> int:
 
 
 def verify(options) -> int:
+    catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     ids = _known(root, options.ids) or list(known.incidents)
@@ -173,6 +237,7 @@ def _environments(incident, wanted: str | None) -> list[str]:
 def check(options) -> int:
     from readyonce import check as checks
 
+    catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root)
     problems = checks.problems(known)
@@ -187,6 +252,7 @@ def check(options) -> int:
 def render_(options) -> int:
     from readyonce import render
 
+    catalog = _catalog()
     known = catalog.load(catalog.find_root()).require_sound()
     stale = render.write(known, only_check=options.check)
     for path in stale:
@@ -197,6 +263,7 @@ def render_(options) -> int:
 def new(options) -> int:
     from readyonce import render, scaffold
 
+    catalog = _catalog()
     root = catalog.find_root()
     for path in scaffold.create(root, options.id):
         print(f"wrote {path}")
@@ -209,12 +276,14 @@ def new(options) -> int:
 def site(options) -> int:
     from readyonce import site as builder
 
+    catalog = _catalog()
     return builder.build(catalog.find_root())
 
 
 def serve(options) -> int:
     from readyonce import site as builder
 
+    catalog = _catalog()
     return builder.serve(catalog.find_root(), options.port, open_browser=options.open)
 
 
@@ -290,7 +359,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="readyonce",
         description="Distributed-training failures, reproduced, and their fixes, proven.",
-        epilog="Start with: readyonce list · readyonce explain RO-0001 · readyonce run RO-0001 reported",
+        epilog="Start with: readyonce diagnose train.log · readyonce list · readyonce explain RO-0001",
     )
     parser.add_argument("--version", action="version", version=f"readyonce {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -307,7 +376,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     def language(to):
-        to.add_argument("--lang", choices=catalog.LANGUAGES, default="en", help="language of the words (default: en)")
+        to.add_argument("--lang", choices=project.LANGUAGES, default="en", help="language of the words (default: en)")
 
     it = command("list", list_, "Lists the incidents.", "", "--lang zh", "--json")
     it.add_argument("--json", action="store_true", help="everything, for programs")
@@ -316,6 +385,31 @@ def _parser() -> argparse.ArgumentParser:
     it = command("explain", explain, "Shows an article in the terminal.", "RO-0001", "RO-0001 --lang zh")
     it.add_argument("id", metavar="ID")
     language(it)
+
+    it = command(
+        "diagnose",
+        diagnose,
+        "Finds the error in a log, and what to do first. Nothing is sent anywhere.",
+        "train.log",
+        "logs/ 'rank*.log.gz' --format json",
+        "- < train.log",
+        "train.log --format markdown --lang zh",
+        "--github-event event.json",
+    )
+    it.epilog += (
+        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, 2 bad usage,"
+        "\n3 nothing unknown, but only a launcher's report in at least one"
+    )
+    it.add_argument("files", metavar="FILE", nargs="*", help="files, folders, globs, .gz; `-` or none: standard input")
+    it.add_argument(
+        "--format", choices=("text", "json", "markdown"), help="json: one object for each input, a line each"
+    )
+    it.add_argument(
+        "--lang", choices=project.LANGUAGES, help="language of the words (default: en; of an issue, its own)"
+    )
+    it.add_argument(
+        "--github-event", metavar="FILE", help="an event of a newly opened issue: prints the comment for it"
+    )
 
     it = command(
         "run",

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart
+from readyonce import api, articles, chart, rules
 from readyonce.catalog import (
     LANGUAGES,
     Affected,
@@ -70,7 +70,9 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
             f"includes/{lang}/{name}": text for lang in LANGUAGES for name, text in includes(catalog, lang).items()
         }
         fresh |= {f"api/v1/{name}": text for name, text in api.files(catalog).items()}
-        _replace(build, ("includes", "api"), fresh)
+        compiled = rules.compile_rules(catalog, os.environ.get("SITE_URL"), os.environ.get("REPO_URL"))
+        fresh["javascripts/rules.js"] = rules.to_script(compiled)
+        _replace(build, ("includes", "api", "javascripts"), fresh)
     return stale
 
 

@@ -93,6 +93,7 @@ def _assemble(root: Path) -> None:
     """Make `site/` equal to the built parts, touching only what differs."""
     build, target = root / "build", root / "site"
     parts = {"": build / "site" / "en", "zh": build / "site" / "zh", "api": build / "api"}
+    parts |= {"javascripts": build / "javascripts", "zh/javascripts": build / "javascripts"}
     wanted = {
         Path(prefix) / p.relative_to(part): p for prefix, part in parts.items() for p in part.rglob("*") if p.is_file()
     }
