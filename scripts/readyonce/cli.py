@@ -16,6 +16,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
+    except SystemExit:
+        raise
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 130

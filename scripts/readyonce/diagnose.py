@@ -45,6 +45,7 @@ _PREFIX = re.compile(
 _DELETED = bytes(range(33)) + b"\"'`\x7f"
 _EXCEPTION = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)")
 _TYPED = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\([\"'])$")
+_STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
 _WORD = re.compile(rb"(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])")
 # The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
 _RARE = b"ABCDEFGHIJKLMNOPQRSTUVWXYZbfjquvwxy"
@@ -191,7 +192,8 @@ class _Form:
                 rest = literal[done + lost : done + lost + HEAD]
                 if not rest or (lost and not literal[done : done + lost].isalpha()):
                     break
-                at = self.text.find(rest, start, start + 48 + len(rest))
+                # A few letters could stand anywhere: they must begin the line.
+                at = self.text.find(rest, start, start + len(rest) + (48 if len(rest) > 3 else 0))
                 if at >= 0:
                     return at, done + lost
         return None
@@ -216,7 +218,7 @@ class _Form:
         index = self.piece_at(start)
         piece = self.pieces[index]
         before = piece[: _raw_offset(piece, start - self.starts[index])]
-        behind = piece[_raw_offset(piece, end - self.starts[index]) :] if self.piece_at(end - 1) == index else b""
+        behind = piece[_raw_offset(piece, end - 1 - self.starts[index]) + 1 :] if self.piece_at(end - 1) == index else b""
         above = b" ".join(piece[-400:] for piece in self.pieces[max(0, index - 2) : index])
         if any(guide in before or guide in above for guide in rules.guides):
             return True
@@ -228,6 +230,8 @@ class _Form:
         if wording.quotes:  # its own
             bare = bare[: -wording.quotes].rstrip(b" \t")
         typed = _TYPED.search(bare[-160:])
+        if not typed and (string := _STRING.match(bare)) and bare.count(string[1]) % 2:
+            return True
         if typed:
             bare = bare[: len(bare) - len(typed[0])].rstrip(b" \t")
             if typed[0][-1:] in b"\"'":

@@ -31,6 +31,7 @@ function readyonceEngine() {
   const ALL_DELETED = /[\x00-\x20"'`\x7f]+/g;
   const EXCEPTION = /^[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)/;
   const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
+  const STRING = /^[bfruBFRU]{0,2}(["'])/;
   const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
 
   const squeeze = (text) => text.replace(ALL_DELETED, "");
@@ -143,7 +144,8 @@ function readyonceEngine() {
       for (let lost = 0; lost < 4; lost++) {
         const rest = literal.slice(done + lost, done + lost + HEAD);
         if (!rest || (lost && !/^[A-Za-z]+$/.test(literal.slice(done, done + lost)))) break;
-        const at = indexWithin(form.text, rest, start, start + 48 + rest.length);
+        // A few letters could stand anywhere: they must begin the line.
+        const at = indexWithin(form.text, rest, start, start + rest.length + (rest.length > 3 ? 48 : 0));
         if (at >= 0) return [at, done + lost];
       }
     }
@@ -173,7 +175,7 @@ function readyonceEngine() {
     const index = pieceAt(form, start);
     const piece = form.pieces[index];
     const before = piece.slice(0, rawOffset(piece, start - form.starts[index]));
-    const behind = pieceAt(form, end - 1) === index ? piece.slice(rawOffset(piece, end - form.starts[index])) : "";
+    const behind = pieceAt(form, end - 1) === index ? piece.slice(rawOffset(piece, end - 1 - form.starts[index]) + 1) : "";
     const above = form.pieces.slice(Math.max(0, index - 2), index).map((piece) => piece.slice(-400)).join(" ");
     if (rules.guides.some((guide) => before.includes(guide) || above.includes(guide))) return true;
     if (rules.notes.some((note) => before.includes(note))) return true;
@@ -183,6 +185,8 @@ function readyonceEngine() {
     if (bare.startsWith("raise ") || bare.startsWith("warnings.warn(")) return true;
     if (wording.quotes) bare = trimmed(bare.slice(0, -wording.quotes));
     const typed = TYPED.exec(bare.slice(-160));
+    const string = STRING.exec(bare);
+    if (!typed && string && bare.split(string[1]).length % 2 === 0) return true;
     if (typed) {
       bare = trimmed(bare.slice(0, bare.length - typed[0].length));
       if (/["']$/.test(typed[0])) return false;
