@@ -133,13 +133,14 @@ class _Form:
     """A text in pieces, and joined without white space."""
 
     def __init__(self, text: bytes, line: int):
-        self.pieces, self.lines, self.starts, bodies = [], [], [], []
+        self.prefixes, self.pieces, self.lines, self.starts, bodies = [], [], [], [], []
         at = 0
         for raw in _clean(text).split(b"\n"):
             for piece in raw.split(b"\r"):
                 if prefix := _PREFIX.match(piece):
                     piece = piece[prefix.end() :]
                 if body := squeeze(piece):
+                    self.prefixes.append(prefix[0] if prefix else b"")
                     self.pieces.append(piece)
                     self.lines.append(line)
                     self.starts.append(at)
@@ -220,6 +221,8 @@ class _Form:
         before = piece[: _raw_offset(piece, start - self.starts[index])]
         behind = piece[_raw_offset(piece, end - 1 - self.starts[index]) + 1 :] if self.piece_at(end - 1) == index else b""
         above = b" ".join(piece[-400:] for piece in self.pieces[max(0, index - 2) : index])
+        if b"##" in self.prefixes[index]:  # a heading
+            return True
         if any(guide in before or guide in above for guide in rules.guides):
             return True
         if any(note in before for note in rules.notes) or any(remark in behind[:200] for remark in rules.remarks):

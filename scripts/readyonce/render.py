@@ -100,6 +100,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "advice.md": advice(catalog, language),
         "silent.md": silent_table(catalog, language),
         "look-alikes.md": look_alikes(catalog, language),
+        "diagnose-links.md": diagnose_links(catalog),
     }
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
@@ -529,6 +530,15 @@ def look_alike(family: FamilyFile, seen: str, language: Language) -> str:
     if family.sources:
         lines += [say("sources", language) + colon + cite_all(family.sources, language), ""]
     return "\n".join(lines)
+
+
+def diagnose_links(catalog: Catalog) -> str:
+    """Every page that a diagnosis may lead to; the script takes the addresses from here, as this build has them."""
+    targets = {id: f"incidents/{id}.md" for id in catalog.incidents}
+    for family in catalog.families.values():
+        own = f"errors/{family.family}.md"
+        targets[family.family] = own if family.page == "own" else f"errors/look-alikes.md#{family.family}"
+    return "".join(f'- [{name}]({target}){{ data-ro-to="{name}" }}\n' for name, target in targets.items())
 
 
 def _sections(**parts: str) -> str:

@@ -70,7 +70,7 @@ function readyonceEngine() {
   // ---------------------------------------------------------------- matching
 
   function formOf(text) {
-    const form = { pieces: [], lines: [], starts: [] };
+    const form = { prefixes: [], pieces: [], lines: [], starts: [] };
     const bodies = [];
     let at = 0;
     text = text.replace(COLOUR, "").replace(SPACES, " ").replace(QUOTES, '"');
@@ -80,6 +80,7 @@ function readyonceEngine() {
         if (prefix) piece = piece.slice(prefix[0].length);
         const body = squeeze(piece);
         if (body) {
+          form.prefixes.push(prefix ? prefix[0] : "");
           form.pieces.push(piece);
           form.lines.push(index + 1);
           form.starts.push(at);
@@ -177,6 +178,7 @@ function readyonceEngine() {
     const before = piece.slice(0, rawOffset(piece, start - form.starts[index]));
     const behind = pieceAt(form, end - 1) === index ? piece.slice(rawOffset(piece, end - 1 - form.starts[index]) + 1) : "";
     const above = form.pieces.slice(Math.max(0, index - 2), index).map((piece) => piece.slice(-400)).join(" ");
+    if (form.prefixes[index].includes("##")) return true; // a heading
     if (rules.guides.some((guide) => before.includes(guide) || above.includes(guide))) return true;
     if (rules.notes.some((note) => before.includes(note))) return true;
     const next = behind.slice(0, 200);
