@@ -87,7 +87,9 @@ CHANGES = {
     "quoted twice": lambda text: before_each(text, "> > "),
     "in a code fence": lambda text: f"I get this error:\n```\n{text}\n```\nAny idea?",
     "CRLF": lambda text: text.replace("\n", "\r\n"),
-    "after a progress bar": lambda text: "Train:  12%|█▏   | 12/100 [00:10<01:20]\r" + text.replace("\n", "\n 13%|█▎ |\r"),
+    "after a progress bar": lambda text: (
+        "Train:  12%|█▏   | 12/100 [00:10<01:20]\r" + text.replace("\n", "\n 13%|█▎ |\r")
+    ),
     "interleaved": interleaved,
     "interleaved, wrapped at 80": lambda text: wrapped(interleaved(text), 80),
     "many spaces": lambda text: re.sub(r"(?<=\w) (?=\w)", " " * 13, text),
@@ -108,7 +110,9 @@ def test_log(path, change):
     if "incident" in expected:
         assert [entry["id"] for entry in answer.json["incidents"]][0] == expected["incident"]
     if "winning" in expected and "middle" not in change:
-        plain = "".join(re.findall(r"[A-Za-z]", re.sub(r"\x1b\[[0-9;]*m", "", text.split("\n")[answer.json["line"] - 1])))
+        plain = "".join(
+            re.findall(r"[A-Za-z]", re.sub(r"\x1b\[[0-9;]*m", "", text.split("\n")[answer.json["line"] - 1]))
+        )
         begin = "".join(re.findall(r"[A-Za-z]", expected["winning"]))
         # Where the line was wrapped, its beginning may stand at the end of the one before.
         assert begin in plain or plain in "".join(re.findall(r"[A-Za-z]", text)) and "wrapped" in change
@@ -133,7 +137,9 @@ def test_part_of_a_log(path, cut):
         assert answer.json["error"] is None
         assert expected["winning"] not in part or expected["winning"].startswith("assert")
     if cut.startswith("last") and answer.json["error"] is None:
-        assert answer.json["kind"] == ("wrapper-only" if "ChildFailedError" in part or "got signal" in part else "unknown")
+        assert answer.json["kind"] == (
+            "wrapper-only" if "ChildFailedError" in part or "got signal" in part else "unknown"
+        )
 
 
 @pytest.mark.parametrize("entry", MESSAGES, ids=lambda entry: entry["family"])
@@ -219,7 +225,10 @@ def test_a_mention_before_the_error_does_not_win():
     [
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n====\ntrain.py FAILED", "wrapper-only"),
         ("Signal 9 (SIGKILL) received by PID 4711", "wrapper-only"),
-        ("[2025-03-11 10:00:00,123] [ERROR] [launch.py:325:sigkill_handler] exits with return code = -9", "wrapper-only"),
+        (
+            "[2025-03-11 10:00:00,123] [ERROR] [launch.py:325:sigkill_handler] exits with return code = -9",
+            "wrapper-only",
+        ),
         ("torch.OutOfMemoryError: CUDA out of memory.\nChildFailedError:\n", "unknown"),
         ("ValueError: bad config\n", "unknown"),
         ("", "unknown"),
@@ -254,7 +263,9 @@ def test_json_has_the_agreed_keys_and_no_other_family():
 def twin(browser):  # noqa: F811
     """The engine in JavaScript: texts → JSON lines, or comments."""
     page = browser.new_context().new_page()
-    page.evaluate((ROOT / "docs/theme/javascripts/diagnose.js").read_text(encoding="utf-8") + "; window.make = readyonceEngine")
+    page.evaluate(
+        (ROOT / "docs/theme/javascripts/diagnose.js").read_text(encoding="utf-8") + "; window.make = readyonceEngine"
+    )
     page.evaluate("data => { window.engine = make(); window.rules = engine.load(data) }", RULES)
     script = """([texts, language, comment]) => texts.map((text) => {
         const told = engine.diagnose(rules, text, "log", language);
@@ -272,7 +283,9 @@ def test_both_engines_say_the_same_of_every_fixture(twin, language):
     texts += [text for groups in CONFUSERS.values() for group in groups.values() for text in group]
     assert twin(texts, language) == [told(text, language).to_json() for text in texts]
     some = texts[:: len(CHANGES)]
-    assert twin(some, language, comment=True) == [report.markdown(ENGINE, told(text, language), language) for text in some]
+    assert twin(some, language, comment=True) == [
+        report.markdown(ENGINE, told(text, language), language) for text in some
+    ]
 
 
 def generated(seed, count):
@@ -281,12 +294,48 @@ def generated(seed, count):
     words = [literal for family in RULES["families"] for wording in family["wordings"] for literal in wording["all"]]
     words += RULES["launcher"] + RULES["guides"][:8] + RULES["notes"][:8] + RULES["progress"]
     words += ["RuntimeError: ", "AssertionError", "Traceback (most recent call last):", "raise ", "KeyError: 'x'"]
-    noise = ["\n", "\n", "\r\n", "\r", " ", "  ", "\t", "[rank0]: ", "[default1]:[rank1]: ", "\x1b[31m", "\x1b[0m", "\x1b[", "> ", "# "]
-    noise += ['"', "'", "`", "(", ")", "\\", "%", "é", "中文", "\u2028", "\u00a0", "\U0001f600", "0", "x", "E  ", "2025-03-11 10:00:00,1 "]
+    noise = [
+        "\n",
+        "\n",
+        "\r\n",
+        "\r",
+        " ",
+        "  ",
+        "\t",
+        "[rank0]: ",
+        "[default1]:[rank1]: ",
+        "\x1b[31m",
+        "\x1b[0m",
+        "\x1b[",
+        "> ",
+        "# ",
+    ]
+    noise += [
+        '"',
+        "'",
+        "`",
+        "(",
+        ")",
+        "\\",
+        "%",
+        "é",
+        "中文",
+        "\u2028",
+        "\u00a0",
+        "\U0001f600",
+        "0",
+        "x",
+        "E  ",
+        "2025-03-11 10:00:00,1 ",
+    ]
     for _ in range(count):
         parts = []
         for _ in range(chance.randrange(1, 14)):
-            word = chance.choice(words) if chance.random() < 0.45 else chance.choice(noise) * chance.choice((1, 1, 1, 2, 9))
+            word = (
+                chance.choice(words)
+                if chance.random() < 0.45
+                else chance.choice(noise) * chance.choice((1, 1, 1, 2, 9))
+            )
             if chance.random() < 0.3 and len(word) > 3:
                 at = chance.randrange(1, len(word))
                 word = word[:at] + chance.choice(noise) + word[at + chance.randrange(0, 4) :]
@@ -303,8 +352,26 @@ def test_both_engines_say_the_same_of_anything(twin):
 
 @pytest.mark.parametrize(
     "unit",
-    ["Expected", "Expected\n", "The parameter", "The parameter has already\n", "\x1b[", "\x1b[0;", "[rank0]:", "a.", "EI0002 ", '"', "> "]
-    + ["a" * 60 + "\n", "RuntimeError: Expected to mark a variable ready only\n", "[", "2025-03-11 10:00:00 ", "E  E  "],
+    [
+        "Expected",
+        "Expected\n",
+        "The parameter",
+        "The parameter has already\n",
+        "\x1b[",
+        "\x1b[0;",
+        "[rank0]:",
+        "a.",
+        "EI0002 ",
+        '"',
+        "> ",
+    ]
+    + [
+        "a" * 60 + "\n",
+        "RuntimeError: Expected to mark a variable ready only\n",
+        "[",
+        "2025-03-11 10:00:00 ",
+        "E  E  ",
+    ],
     ids=repr,
 )
 def test_time_grows_with_the_length_only(unit):
@@ -365,7 +432,9 @@ def test_folders_globs_and_gzip(tmp_path):
     for given in (tmp_path / "logs", tmp_path / "logs" / "*"):
         lines = [json.loads(line) for line in run(given, "--format", "json").stdout.splitlines()]
         assert [line["error"] for line in lines] == ["ddp-ready-twice"] * 3
-        assert [line["file"] for line in lines] == [str(tmp_path / "logs" / name) for name in ("a.log", "b.log.gz", "c.log")]
+        assert [line["file"] for line in lines] == [
+            str(tmp_path / "logs" / name) for name in ("a.log", "b.log.gz", "c.log")
+        ]
 
 
 @pytest.mark.parametrize(
@@ -382,7 +451,9 @@ def test_bad_input_gets_an_answer(tmp_path, content, form):
     assert said.stdout.strip() or said.stderr.strip()
 
 
-@pytest.mark.parametrize("arguments", [["no-such-file.log"], ["--github-event", "no-such-file.json"], ["--format", "xml"]])
+@pytest.mark.parametrize(
+    "arguments", [["no-such-file.log"], ["--github-event", "no-such-file.json"], ["--format", "xml"]]
+)
 def test_bad_usage(arguments):
     said = run(*arguments)
     assert said.returncode == 2 and said.stderr.strip() and "Traceback" not in said.stderr
@@ -392,7 +463,9 @@ def test_a_large_log_has_the_answer_of_a_small_one(tmp_path):
     """Above 4 MiB only parts are read in full; line and answer are the same."""
     chance = random.Random(7)
     line = "[rank{}]: {{'loss': {:.4f}, 'grad_norm': {:.3f}, 'learning_rate': 1e-05, 'epoch': {:.2f}}}\n"
-    before = [line.format(chance.randrange(8), chance.random(), chance.random(), chance.random()) for _ in range(90_000)]
+    before = [
+        line.format(chance.randrange(8), chance.random(), chance.random(), chance.random()) for _ in range(90_000)
+    ]
     decoy = "WARNING: find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters\n"
     before[30_000] = decoy
     before[60_000] = "INFO If you see `RuntimeError: Expected to mark a variable ready only once.` read the guide\n"
@@ -411,7 +484,9 @@ def test_a_large_log_has_the_answer_of_a_small_one(tmp_path):
 
 def issue(tmp_path, title, body):
     path = tmp_path / "event.json"
-    path.write_text(json.dumps({"action": "opened", "issue": {"number": 1, "title": title, "body": body}}), encoding="utf-8")
+    path.write_text(
+        json.dumps({"action": "opened", "issue": {"number": 1, "title": title, "body": body}}), encoding="utf-8"
+    )
     return run("--github-event", path)
 
 
@@ -420,7 +495,9 @@ def test_comment_for_an_issue(tmp_path):
     body = f"<!-- e.g. RuntimeError: 'weight' must be 2-D -->\nSince yesterday:\n\n```\n{text}\n```\n\nHelp!"
     said = issue(tmp_path, "RuntimeError: 'weight' must be 2-D", body)
     assert said.returncode == 0 and "RO-0003" in said.stdout and "2-D" not in said.stdout
-    chinese = issue(tmp_path, "训练报错", f"多卡训练第一步反向传播就报错，单卡没有问题，请问怎么解决：\n```\n{text}\n```")
+    chinese = issue(
+        tmp_path, "训练报错", f"多卡训练第一步反向传播就报错，单卡没有问题，请问怎么解决：\n```\n{text}\n```"
+    )
     assert "可能性大的在前" in chinese.stdout
     by_title = issue(tmp_path, "RuntimeError: 'weight' must be 2-D", "See the title.")
     assert by_title.returncode == 0 and "2-D" in by_title.stdout
@@ -460,7 +537,18 @@ def test_the_rules_are_small():
 
 def test_wheel_works_without_project_and_dependencies(tmp_path):
     """In an environment that has nothing else, away from the checkout."""
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(ROOT),
+    ]
     made = subprocess.run(build, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
     (wheel,) = tmp_path.glob("*.whl")
@@ -473,7 +561,11 @@ def test_wheel_works_without_project_and_dependencies(tmp_path):
         # -S -I: neither site-packages nor this checkout can be seen.
         script = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from readyonce.cli import main; sys.exit(main())"
         return subprocess.run(
-            [sys.executable, "-I", "-S", "-c", script, *arguments], cwd=tmp_path, env=away, capture_output=True, text=True
+            [sys.executable, "-I", "-S", "-c", script, *arguments],
+            cwd=tmp_path,
+            env=away,
+            capture_output=True,
+            text=True,
         )
 
     said = readyonce("diagnose", "train.log", "--format", "json")

@@ -219,7 +219,9 @@ class _Form:
         index = self.piece_at(start)
         piece = self.pieces[index]
         before = piece[: _raw_offset(piece, start - self.starts[index])]
-        behind = piece[_raw_offset(piece, end - 1 - self.starts[index]) + 1 :] if self.piece_at(end - 1) == index else b""
+        behind = (
+            piece[_raw_offset(piece, end - 1 - self.starts[index]) + 1 :] if self.piece_at(end - 1) == index else b""
+        )
         above = b" ".join(piece[-400:] for piece in self.pieces[max(0, index - 2) : index])
         if b"##" in self.prefixes[index]:  # a heading
             return True
