@@ -19,9 +19,10 @@ from typing import Any
 
 REACH = 1500  # how far apart the literals of one wording may stand, without white space
 HEAD = 8  # a literal is looked for by its first letters
+NEXT = 9  # in how many of the next lines a literal may go on: as many ranks may write in between
 TRIES = 16  # how often, for the second literal and those after it
 WHOLE = 4 << 20  # up to this size a log is read as one; above, only the parts that can matter
-BLOCK, MARGIN, PART = 256 << 10, 16 << 10, 16 << 10
+BLOCK, MARGIN, PART = 512 << 10, 16 << 10, 16 << 10
 AROUND = 3  # lines shown before and after the winning one
 
 _COLOUR = re.compile(
@@ -45,6 +46,7 @@ _PREFIX = re.compile(
 _DELETED = bytes(range(33)) + b"\"'`\x7f"
 _EXCEPTION = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)")
 _TYPED = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\([\"'])$")
+_LISTED = re.compile(rb"(?:[-+]|\*{1,3}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$")
 _STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
 _WORD = re.compile(rb"(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])")
 # The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
@@ -107,19 +109,20 @@ class Rules:
         clues = [text for incident in data["incidents"] for hint in incident["hints"] for text in hint["any"]]
         self.clues = sorted({*_literals(clues), *(need for wording in self.wordings for need in wording.needs)})
 
-    def anchors(self) -> dict[bytes, bytes]:
-        """Literal → its sketch. Half a literal is enough, since a wrap may break the other half."""
+    def anchors(self) -> list[tuple[bytes, tuple[bytes, bytes]]]:
+        """For each wording the sketch of a literal, and the literal's halves: a wrap may break one of them."""
         shared = Counter(literal for wording in self.wordings for literal in wording.all)
         chosen = {max(wording.all, key=lambda literal: (shared[literal], len(literal))) for wording in self.wordings}
-        found = {}
-        for literal in sorted(chosen) + self.launcher:
-            middle = len(literal) // 2
-            halves = [literal[:middle], literal[middle:]]
-            whole = min(len(half.translate(None, _COMMON)) for half in halves) < 4
-            for part in [literal] if whole else halves:
-                if len(rare := part.translate(None, _COMMON)) > 2:
-                    found[part] = rare
-        return found
+        sketched = [(_sketch(literal), literal) for literal in sorted(chosen.union(self.launcher))]
+        return [
+            (sketch, (literal[: len(literal) // 2], literal[len(literal) // 2 :]))
+            for sketch, literal in sketched
+            if len(sketch) > 2
+        ]
+
+
+def _sketch(text: bytes) -> bytes:
+    return text.translate(None, _COMMON)
 
 
 def _literals(texts: Iterable[str]) -> list[bytes]:
@@ -188,7 +191,7 @@ class _Form:
             at, done = resumed
 
     def _resume(self, literal: bytes, done: int, line: int) -> tuple[int, int] | None:
-        for start in self.starts[line : line + 4]:
+        for start in self.starts[line : line + NEXT]:
             for lost in range(4):
                 rest = literal[done + lost : done + lost + HEAD]
                 if not rest or (lost and not literal[done : done + lost].isalpha()):
@@ -241,6 +244,8 @@ class _Form:
             bare = bare[: len(bare) - len(typed[0])].rstrip(b" \t")
             if typed[0][-1:] in b"\"'":
                 return False
+        if _LISTED.match(bare):  # an item of a list
+            return True
         if bare[-1:] and bare[-1:] in b"\"'`":
             return _quoted(bare[:-1].rstrip(b" \t"), behind, bool(typed))
         clause = re.split(rb"[:\])]", bare[-400:])[-1]
@@ -417,15 +422,15 @@ def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[byt
     while block:
         behind = next(blocks, b"")
         region = before + block + behind[:MARGIN]
-        sketch = region.translate(None, _COMMON)
-        wanted = [literal for literal, rare in anchors.items() if rare in sketch]
+        sketch = _sketch(region)
+        wanted = [half for rare, halves in anchors if rare in sketch for half in halves]
         top = line - before.count(b"\n")
         looking = looking if not found.errors else 0
         worth = wanted or first or (looking and b"Error:" in region)
         for low in range(0, len(region), PART) if worth else ():
             part = region[low : low + PART + 2048]
             squeezed = squeeze(part) if wanted else b""
-            if not (first or any(literal in squeezed for literal in wanted)):
+            if not (first or any(half in squeezed for half in wanted)):
                 if not looking or b"Error:" not in part:
                     continue
                 looking -= 1

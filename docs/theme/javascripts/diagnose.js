@@ -6,7 +6,7 @@
 function readyonceEngine() {
   "use strict";
 
-  const REACH = 1500, HEAD = 8, TRIES = 16, AROUND = 3;
+  const REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3;
   const encoder = new TextEncoder();
   const decoder = new TextDecoder("windows-1252"); // one character for each byte
   const bytes = (text) => decoder.decode(encoder.encode(text));
@@ -31,6 +31,7 @@ function readyonceEngine() {
   const ALL_DELETED = /[\x00-\x20"'`\x7f]+/g;
   const EXCEPTION = /^[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)/;
   const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
+  const LISTED = /^(?:[-+]|\*{1,3}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
   const STRING = /^[bfruBFRU]{0,2}(["'])/;
   const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
 
@@ -141,7 +142,7 @@ function readyonceEngine() {
   }
 
   function resume(form, literal, done, line) {
-    for (const start of form.starts.slice(line, line + 4)) {
+    for (const start of form.starts.slice(line, line + NEXT)) {
       for (let lost = 0; lost < 4; lost++) {
         const rest = literal.slice(done + lost, done + lost + HEAD);
         if (!rest || (lost && !/^[A-Za-z]+$/.test(literal.slice(done, done + lost)))) break;
@@ -193,6 +194,7 @@ function readyonceEngine() {
       bare = trimmed(bare.slice(0, bare.length - typed[0].length));
       if (/["']$/.test(typed[0])) return false;
     }
+    if (LISTED.test(bare)) return true; // an item of a list
     if (/["'`]$/.test(bare)) return quoted(trimmed(bare.slice(0, -1)), behind, Boolean(typed));
     const clause = bare.slice(-400).split(/[:\])]/).pop();
     return !typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(WORD) || []).length >= 2;
