@@ -28,10 +28,17 @@ MESSAGES = catalog.parse_yaml((ROOT / "tests" / "messages.yml").read_text(encodi
 
 
 def read(path):
-    """(what is expected, the log)."""
+    """(what is expected, the log); `begins` are the first letters of the winning line."""
     lines = path.read_text(encoding="utf-8").split("\n")
     head = [line[2:].strip() for line in lines if line.startswith("#?")]
-    return catalog.parse_yaml("\n".join(head)), "\n".join(line for line in lines if not line.startswith("#?"))
+    expected = catalog.parse_yaml("\n".join(head))
+    if line := expected.get("line"):
+        expected["begins"] = letters(re.sub(r"^\[rank\d\]: *", "", lines[int(line) - 1]))[:22]
+    return expected, "\n".join(lines[len(head) :])
+
+
+def letters(text):
+    return "".join(re.findall("[A-Za-z]", text))
 
 
 def told(text, language="en"):
@@ -109,13 +116,19 @@ def test_log(path, change):
     assert answer.json["error"] == expected.get("error")
     if "incident" in expected:
         assert [entry["id"] for entry in answer.json["incidents"]][0] == expected["incident"]
-    if "winning" in expected and "middle" not in change:
-        plain = "".join(
-            re.findall(r"[A-Za-z]", re.sub(r"\x1b\[[0-9;]*m", "", text.split("\n")[answer.json["line"] - 1]))
-        )
-        begin = "".join(re.findall(r"[A-Za-z]", expected["winning"]))
-        # Where the line was wrapped, its beginning may stand at the end of the one before.
-        assert begin in plain or plain in "".join(re.findall(r"[A-Za-z]", text)) and "wrapped" in change
+    if "line" in expected and "middle" not in change:
+        winning = re.sub(r"\x1b\[[0-9;]*m", "", text.split("\n")[answer.json["line"] - 1])
+        # Where the message does not stand at the start of its line, a wrap may have put it into the next.
+        assert expected["begins"] in letters(winning) or "wrapped" in change and letters(winning)
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_line(path):
+    """The file as it stands, with the answer in its first lines."""
+    expected, _ = read(path)
+    assert diagnose.diagnose(ENGINE, path.read_bytes()).json["line"] == (
+        int(expected["line"]) if "line" in expected else None
+    )
 
 
 def test_letters_lost_at_the_wrap():
@@ -135,7 +148,7 @@ def test_part_of_a_log(path, cut):
     answer = told(part)
     if answer.json["error"] != expected.get("error"):
         assert answer.json["error"] is None
-        assert expected["winning"] not in part or expected["winning"].startswith("assert")
+        assert expected["begins"] not in letters(part) or expected["begins"].startswith("assert")
     if cut.startswith("last") and answer.json["error"] is None:
         assert answer.json["kind"] == (
             "wrapper-only" if "ChildFailedError" in part or "got signal" in part else "unknown"

@@ -9,6 +9,7 @@ Modules import one way only:
     articles   reads the Markdown pages                           (needs catalog)
     rules      compiles the signatures of errors                  (needs catalog)
     diagnose   finds the error in a log                           (needs compiled rules only)
+    inputs     what `diagnose` is given: files, folders, an issue (needs diagnose)
     report     a diagnosis for people                             (needs diagnose)
     render     writes the includes that the pages show            (needs verdicts, articles, rules)
     check      finds words that disagree with runs or each other  (needs render)

@@ -79,8 +79,8 @@ def _explain_carried(carried, options) -> int:
 
 
 def diagnose(options) -> int:
-    from readyonce import inputs, report
     from readyonce import diagnose as engine
+    from readyonce import inputs
 
     compiled = project.rules()
     if compiled is None:
@@ -90,31 +90,32 @@ def diagnose(options) -> int:
         rules.data[key] = os.environ.get(name, rules.data[key]).rstrip("/")
     try:
         if options.github_event:
-            told = [inputs.event(rules, options.github_event, options.lang)]
-            options.format = options.format or "markdown"
+            answers = iter([inputs.event(rules, options.github_event, options.lang)])
         else:
             names = inputs.names(options.files, sys.stdin.isatty())
-            told = (inputs.diagnose(rules, name, options.lang or "en") for name in names)
-        kinds = set()
-        for one in told:
-            kinds.add(one.json["kind"])
-            language = one.language
-            if options.github_event and one.json["kind"] == "unknown":
-                print("nothing known in this issue: no comment", file=sys.stderr)
-            elif options.format == "json":
-                print(one.to_json(), flush=True)
-            elif options.format == "markdown":
-                print(report.markdown(rules, one, language), flush=True)
-            else:
-                head = (
-                    f"== {one.json['file']}\n"
-                    if len(options.files) > 1 or one.json["file"] not in ["-", *options.files]
-                    else ""
-                )
-                print(head + report.text(rules, one, language, colour=sys.stdout.isatty()) + "\n", flush=True)
+            answers = (inputs.diagnose(rules, name, options.lang or "en") for name in names)
+        kinds = {_show(rules, answer, options) for answer in answers}
     except inputs.Unusable as error:
         raise _usage(str(error)) from None
     return DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+
+
+def _show(rules, answer, options) -> str:
+    """Print one answer; returns its kind."""
+    from readyonce import report
+
+    kind, name = answer.json["kind"], answer.json["file"]
+    form = options.format or ("markdown" if options.github_event else "text")
+    if form == "json":
+        print(answer.to_json(), flush=True)
+    elif form == "text":
+        head = "" if [name] == options.files or name == "-" else f"== {name}\n"
+        print(head + report.text(rules, answer, answer.language, colour=sys.stdout.isatty()) + "\n", flush=True)
+    elif options.github_event and kind == "unknown":
+        print("Nothing known in this issue: no comment.", file=sys.stderr)
+    else:
+        print(report.markdown(rules, answer, answer.language), flush=True)
+    return kind
 
 
 def run(options) -> int:

@@ -19,7 +19,8 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
         lines += [f"{bold}{family['title']}{off}  ({told.json['error']})"]
         if kind == "look-alike":
             lines += [say(rules, "look-alike", language)]
-        lines += ["", family["text"][language].replace("`", ""), ""]
+        lines += ["", family["text"][language].replace("`", "")]
+    lines += [""] if told.around else []
     for number, line in told.around:
         mark, style = (">", bold) if number == told.json["line"] else (" ", faint)
         lines.append(f"{mark}{number:7}  {style}{_printable(line)[:160]}{off}")
