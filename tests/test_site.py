@@ -1,5 +1,6 @@
 """The built wiki: its sentences against the evidence, its ids, its links and anchors."""
 
+import html
 import json
 import re
 from html.parser import HTMLParser
@@ -154,6 +155,26 @@ def test_every_internal_link_and_anchor_goes_somewhere(pages, built):
                 if anchor not in other.ids:
                     dead.append(f"{name}: {link}")
     assert not dead, "\n".join(dead)
+
+
+def test_links_to_github_have_the_form_of_its_addresses(pages):
+    form = re.compile(
+        r"https://github\.com/[\w.-]+/[\w.-]+"
+        r"(/(issues|pull)/\d+(#[\w-]+)?|/(blob|tree|commit|compare|releases/tag)/[^@#]+(#L\d+(-L\d+)?)?)?/?"
+    )
+    links = {link for page in pages.values() for link in page.links if link.startswith("https://github.com/")}
+    assert links
+    assert not [link for link in sorted(links) if not form.fullmatch(link)]
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("family", KNOWN.families)
+def test_every_wording_stands_on_its_page_as_code(built, known, family, language):
+    page = known.families[family].page
+    where = built / LANGUAGES[language] / "errors" / (family if page == "own" else page) / "index.html"
+    codes = [html.unescape(code) for code in re.findall("<code>(.*?)</code>", where.read_text(encoding="utf-8"))]
+    for wording in known.families[family].wordings:
+        assert all(any(literal in code for code in codes) for literal in wording.all), wording.all
 
 
 def test_each_page_links_to_itself_in_the_other_language(pages):

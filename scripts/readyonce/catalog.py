@@ -83,11 +83,11 @@ class Source(Model):
     def url(self) -> str:
         if self.link.startswith("https://"):
             return self.link
-        if "#" in self.link:
-            return "https://github.com/{}/issues/{}".format(*self.link.split("#"))
-        repository, rest = self.link.split("@", 1)
-        tag, path = rest.split(":", 1)
-        return f"https://github.com/{repository}/blob/{tag}/{path}"
+        if "@" in self.link:
+            repository, rest = self.link.split("@", 1)
+            tag, path = rest.split(":", 1)
+            return f"https://github.com/{repository}/blob/{tag}/{path}"
+        return "https://github.com/{}/issues/{}".format(*self.link.split("#"))
 
 
 class Declaration(Model):

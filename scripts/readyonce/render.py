@@ -38,6 +38,7 @@ from readyonce.words import (
     chip,
     cite,
     cite_all,
+    code,
     family_link,
     number,
     percent,
@@ -503,7 +504,7 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
     """Two sections for a family's page: `wordings` and `incidents`."""
     rows = [[say("wording", language), say("where", language)]]
     for wording in family.wordings:
-        rows.append(["<br>".join(f"`{literal}`" for literal in wording.all), wording.text[language]])
+        rows.append(["<br>".join(map(code, wording.all)), wording.text[language]])
     found = [["", say("incident", language)]]
     for incident in catalog.incidents.values():
         if family.family in incident.file.errors:
@@ -522,10 +523,8 @@ def look_alikes(catalog: Catalog, language: Language) -> str:
 
 def look_alike(family: FamilyFile, seen: str, language: Language) -> str:
     lines = [f"### {family.title[language]} {{ #{family.family} }}", "", family.text[language], ""]
-    lines += [
-        f"- `{' … '.join(wording.all)}`{say('colon', language)}{wording.text[language]}" for wording in family.wordings
-    ]
     colon = say("colon", language)
+    lines += [f"- {code(' … '.join(wording.all))}{colon}{wording.text[language]}" for wording in family.wordings]
     lines += ["", *([say("seen-in", language) + colon + seen, ""] if seen else [])]
     if family.sources:
         lines += [say("sources", language) + colon + cite_all(family.sources, language), ""]

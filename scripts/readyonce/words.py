@@ -112,6 +112,11 @@ def chip(text: str, kind: str, id: str = "") -> str:
     return f'<span class="ro-chip ro-{kind}"' + (f' id="{id}"' if id else "") + f">{text}</span>"
 
 
+def code(text: str) -> str:
+    """Text as Markdown code, also where it has backticks itself."""
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
 def run_id(variant: str, environment: str) -> str:
     """The anchor of a run on its incident's page."""
     return f"run-{variant}" + ("" if environment == "current" else f"-in-{environment.replace('.', '-')}")

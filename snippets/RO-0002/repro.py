@@ -90,6 +90,7 @@ VARIANTS = {
     "static-graph-text-first-tower-trained": dict(STATIC, **TRAINED, **TEXT_FIRST),
     "static-graph-blank-image-tower-trained": dict(STATIC, **TRAINED, **BLANK),
     "static-graph-image-and-video-tower-trained": dict(STATIC, **TRAINED, **TWICE),
+    "static-graph-accumulate-4": dict(STATIC, **ACCUMULATE),
     "static-graph-accumulate-4-sync": dict(STATIC, **SYNC),
     "find-unused-false": FIND_FALSE,
     "find-unused-false-tower-trained": dict(FIND_FALSE, **TRAINED),

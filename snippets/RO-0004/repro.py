@@ -23,6 +23,8 @@ from torch.utils.checkpoint import checkpoint
 
 if not torch.accelerator.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
+    # Without it, older releases call the program numactl to count processors.
+    os.environ.setdefault("LOCAL_SIZE", os.environ.get("LOCAL_WORLD_SIZE", "1"))
 import deepspeed  # noqa: E402
 
 # --8<-- [start:variants]

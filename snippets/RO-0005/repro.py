@@ -208,7 +208,7 @@ def run(variant):
             engine.backward(engine(*share))
             engine.step()
         trained = []
-        for p in trainable(model):  # one by one: older releases on CPU hand out a list too early
+        for p in trainable(model):  # one by one: as a list, older releases on CPU gave garbage now and then
             with deepspeed.zero.GatheredParameters(p, enabled=settings["stage"] == 3):
                 trained.append(p.detach().clone())
     finally:
