@@ -19,4 +19,5 @@ class WithData(build_py):
             project.write_data(ROOT, Path(self.build_lib) / "readyonce" / "data")
 
 
-setup(cmdclass={"build_py": WithData})
+# Apart from what `readyonce render` writes to build/.
+setup(cmdclass={"build_py": WithData}, options={"build": {"build_base": "build/wheel"}})
