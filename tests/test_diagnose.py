@@ -473,7 +473,7 @@ def test_bad_usage(arguments):
 
 
 def test_a_large_log_has_the_answer_of_a_small_one(tmp_path):
-    """Above 4 MiB only parts are read in full; line and answer are the same."""
+    """Above 1 MiB only parts are read in full; line and answer are the same."""
     chance = random.Random(7)
     line = "[rank{}]: {{'loss': {:.4f}, 'grad_norm': {:.3f}, 'learning_rate': 1e-05, 'epoch': {:.2f}}}\n"
     before = [

@@ -21,7 +21,7 @@ REACH = 1500  # how far apart the literals of one wording may stand, without whi
 HEAD = 8  # a literal is looked for by its first letters
 NEXT = 9  # in how many of the next lines a literal may go on: as many ranks may write in between
 TRIES = 16  # how often, for the second literal and those after it
-WHOLE = 4 << 20  # up to this size a log is read as one; above, only the parts that can matter
+WHOLE = 1 << 20  # up to this size a log is read as one; above, only the parts that can matter
 BLOCK, MARGIN, PART = 512 << 10, 16 << 10, 16 << 10
 AROUND = 3  # lines shown before and after the winning one
 
@@ -205,14 +205,13 @@ class _Form:
     def match(self, wording: Wording, low: int) -> tuple[int, int] | None:
         """The wording's literals in order, none far from the one before."""
         while found := self.find(wording.all[0], low, len(self.text), -1):
-            start, end = low, high = found
+            start, end = found
             for literal in wording.all[1:]:
                 if not (found := self.find(literal, end, end + REACH, TRIES)):
                     break
                 end = found[1]
             else:
-                near = self.text[max(0, start - 300) : end + 800]
-                if not any(unwanted in near for unwanted in wording.none):
+                if not any(self.find(literal, max(0, start - 300), end + 800, TRIES) for literal in wording.none):
                     return start, end
             low = start + 1
         return None

@@ -165,8 +165,8 @@ function readyonceEngine() {
         return found;
       });
       if (whole) {
-        const near = form.text.slice(Math.max(0, start - 300), end + 800);
-        if (!wording.none.some((unwanted) => near.includes(unwanted))) return [start, end];
+        const unwanted = (literal) => find(form, literal, Math.max(0, start - 300), end + 800, TRIES);
+        if (!wording.none.some(unwanted)) return [start, end];
       }
       low = start + 1;
     }
