@@ -20,6 +20,7 @@ test: .venv/tests.stamp ## build the wiki and run every test
 
 bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
+	@$(BIN)/python tests/bench/diagnose.py
 
 lock: .venv/site.stamp ## pin the site's dependencies again, from requirements.in
 	@$(BIN)/pip install --quiet uv

@@ -7,7 +7,7 @@ import sys
 import pytest
 from conftest import KNOWN, ROOT, command
 
-COMMANDS = ("list", "explain", "run", "verify", "check", "render", "new", "link", "site", "serve")
+COMMANDS = ("list", "explain", "diagnose", "run", "verify", "check", "render", "new", "link", "site", "serve")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

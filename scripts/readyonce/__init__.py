@@ -2,12 +2,20 @@
 
 Modules import one way only:
 
+    project    where the project is, or the data that the wheel carries
     catalog    what is known: incidents, error families, evidence; errors with file and line
     lab        runs variants and records what happened            (needs catalog, and torch)
     verdicts   judges claims by the evidence                      (needs catalog)
     articles   reads the Markdown pages                           (needs catalog)
-    render     writes the includes that the pages show            (needs verdicts, articles)
+    rules      compiles the signatures of errors                  (needs catalog)
+    diagnose   finds the error in a log                           (needs compiled rules only)
+    inputs     what `diagnose` is given: files, folders, an issue (needs diagnose)
+    report     a diagnosis for people                             (needs diagnose)
+    render     writes the includes that the pages show            (needs verdicts, articles, rules)
     check      finds words that disagree with runs or each other  (needs render)
+    links      links to pages in the forms of trackers            (needs nothing)
+    history    what changed lately, from git                      (needs nothing)
+    feed       what lies beside the pages for programs            (needs history, links, articles)
     book       sets the built pages of a language as a PDF        (needs words)
     site       builds and serves the wiki, packs the offline copy  (needs render, book)
     scaffold   makes the files of a new incident                  (needs catalog)

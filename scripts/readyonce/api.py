@@ -32,7 +32,7 @@ def _error_json(catalog: Catalog, family: FamilyFile) -> dict:
         "title": family.title.model_dump(),
         "text": family.text.model_dump(),
         "page": f"errors/{family.family}/" if own else f"errors/look-alikes/#{family.family}",
-        "yields": family.yields,
+        "yields": bool(family.yields),
         "wordings": [{"all": wording.all, "none": wording.none} for wording in family.wordings],
         "incidents": [i.id for i in catalog.incidents.values() if family.family in i.file.errors],
         "runs": [

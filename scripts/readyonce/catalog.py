@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,7 +19,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-LANGUAGES = ("en", "zh")
+from readyonce import project
+from readyonce.project import LANGUAGES as LANGUAGES
+
 BASELINE = "reported"  # the variant that shows the incident as it was reported
 
 Language = Literal["en", "zh"]
@@ -178,6 +179,14 @@ class Fix(Model):
         return self
 
 
+class Hint(Model):
+    """What else in a log speaks for this incident: any of these strings."""
+
+    any: list[NonEmpty] = Field(min_length=1)
+    weight: int = Field(1, ge=1)
+    why: Text
+
+
 class Reported(Model):
     date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\d$")]
     source: SourceLink
@@ -216,6 +225,7 @@ class IncidentFile(Model):
     variants: dict[Slug, VariantEntry]
     matrices: list[Matrix] = []
     claims: dict[Slug, Claim]
+    hints: list[Hint] = []  # for `diagnose`, to rank incidents that share an error
 
 
 class Environment(Model):
@@ -268,6 +278,7 @@ class Wording(Model):
 
     all: list[NonEmpty] = Field(min_length=1)
     none: list[NonEmpty] = []
+    needs: list[NonEmpty] = []  # for `diagnose`: one of these must stand somewhere in the log
     text: Text  # where and since when it reads so
 
 
@@ -275,7 +286,9 @@ class FamilyFile(Model):
     family: Slug
     title: Text
     page: Literal["own", "look-alikes"]
-    yields: bool = False  # a warning or a consequence: beside the text of another family, the other counts
+    # Beside the text of another family, the other counts. A consequence also yields to any earlier exception,
+    # a warning to any exception at all and to training that goes on.
+    yields: Literal["warning", "consequence"] | None = None
     text: Text  # how to tell it apart
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []
@@ -314,6 +327,19 @@ class DecisionFile(Model):
 
     columns: dict[Slug, Text]
     rows: list[DecisionRow]
+
+
+class DiagnoseFile(Model):
+    """`diagnose.yml`: the strings that belong to no family, and the words of the answers."""
+
+    launcher: list[NonEmpty]
+    launcher_errors: list[NonEmpty]
+    consequences: list[NonEmpty]
+    progress: list[NonEmpty]
+    guides: list[NonEmpty]
+    notes: list[str]  # spaces count here and in the next
+    remarks: list[str]
+    words: dict[Slug, Text]
 
 
 M = TypeVar("M", bound=Model)
@@ -367,6 +393,7 @@ class Catalog:
     incidents: dict[str, Incident] = field(default_factory=dict)
     families: dict[str, FamilyFile] = field(default_factory=dict)
     decision: DecisionFile | None = None
+    diagnose: DiagnoseFile | None = None
     problems: list[Problem] = field(default_factory=list)
 
     def family_of(self, message: str) -> str | None:
@@ -395,14 +422,10 @@ class Catalog:
 
 
 def find_root() -> Path:
-    """The project: $READYONCE_ROOT, else the nearest folder upwards with `snippets/` and `docs/`."""
-    if named := os.environ.get("READYONCE_ROOT"):
-        return Path(named).resolve()
-    here = Path.cwd()
-    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
-        if (folder / "snippets").is_dir() and (folder / "docs").is_dir():
-            return folder
-    raise CatalogError([Problem(str(here), 1, "no ReadyOnce project here", "Run it in the project's folder.")])
+    """The project, or a `CatalogError` where there is none."""
+    if root := project.find():
+        return root
+    raise CatalogError([Problem(str(Path.cwd()), 1, "no ReadyOnce project here", "Run it in the project's folder.")])
 
 
 def load(root: Path, only: str | None = None) -> Catalog:
@@ -413,6 +436,7 @@ def load(root: Path, only: str | None = None) -> Catalog:
         _refuse_links(catalog, snippets)
         if (path := snippets / "decision.yml").is_file():
             catalog.decision = read(catalog, path, DecisionFile)
+        catalog.diagnose = read(catalog, snippets / "diagnose.yml", DiagnoseFile)
     for path in sorted((snippets / "errors").glob("*.yml")):
         if family := read(catalog, path, FamilyFile):
             if family.family != path.stem:

@@ -3,34 +3,45 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
-from readyonce import __version__, catalog, links
+from readyonce import __version__, links, project
 
-GOOD, DIFFERENT, USAGE = 0, 1, 2
+GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
-    except catalog.CatalogError as error:
-        print(error, file=sys.stderr)
-        print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
-        return DIFFERENT
+    except SystemExit:
+        raise
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `readyonce explain RO-0001 | head`
         sys.stderr.close()
         return GOOD
+    except _catalog().CatalogError as error:
+        print(error, file=sys.stderr)
+        print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
+        return DIFFERENT
+
+
+def _catalog():
+    # Reading it in costs more than a whole diagnosis.
+    from readyonce import catalog
+
+    return catalog
 
 
 # ------------------------------------------------------------------------------ commands
 
 
 def list_(options) -> int:
+    catalog = _catalog()
     known = catalog.load(catalog.find_root()).require_sound()
     if options.json:
         from readyonce import api
@@ -44,8 +55,11 @@ def list_(options) -> int:
 
 
 def explain(options) -> int:
+    if carried := project.articles():
+        return _explain_carried(carried, options)
     from readyonce import render
 
+    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     known = catalog.load(root, only=options.id).require_sound()
@@ -53,9 +67,61 @@ def explain(options) -> int:
     return GOOD
 
 
+def _explain_carried(carried, options) -> int:
+    import re
+
+    if options.id not in carried:
+        raise _usage(f"there is no incident {options.id}. There are: {', '.join(carried)}")
+    path = next(path for path in carried[options.id] if path.suffixes[0] == f".{options.lang}")
+    text = path.read_text(encoding="utf-8")
+    print(text if sys.stdout.isatty() else re.sub(r"\x1b\[[0-9;]*m", "", text))
+    return GOOD
+
+
+def diagnose(options) -> int:
+    from readyonce import diagnose as engine
+    from readyonce import inputs
+
+    compiled = project.rules()
+    if compiled is None:
+        raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
+    rules = engine.load(compiled)
+    for key, name in (("site", "SITE_URL"), ("repo", "REPO_URL")):
+        rules.data[key] = os.environ.get(name, rules.data[key]).rstrip("/")
+    try:
+        if options.github_event:
+            answers = iter([inputs.event(rules, options.github_event, options.lang)])
+        else:
+            names = inputs.names(options.files, sys.stdin.isatty())
+            answers = (inputs.diagnose(rules, name, options.lang or "en") for name in names)
+        kinds = {_show(rules, answer, options) for answer in answers}
+    except inputs.Unusable as error:
+        raise _usage(str(error)) from None
+    return DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+
+
+def _show(rules, answer, options) -> str:
+    """Print one answer; returns its kind."""
+    from readyonce import report
+
+    kind, name = answer.json["kind"], answer.json["file"]
+    form = options.format or ("markdown" if options.github_event else "text")
+    if form == "json":
+        print(answer.to_json(), flush=True)
+    elif form == "text":
+        head = "" if [name] == options.files or name == "-" else f"== {name}\n"
+        print(head + report.text(rules, answer, answer.language, colour=sys.stdout.isatty()) + "\n", flush=True)
+    elif options.github_event and kind == "unknown":
+        print("Nothing known in this issue: no comment.", file=sys.stderr)
+    else:
+        print(report.markdown(rules, answer, answer.language), flush=True)
+    return kind
+
+
 def run(options) -> int:
     from readyonce import lab
 
+    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     known = catalog.load(root).require_sound()
@@ -90,6 +156,7 @@ def run(options) -> int:
 
 
 def verify(options) -> int:
+    catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     ids = _known(root, options.ids) or list(known.incidents)
@@ -155,7 +222,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             for command, where in incident.file.commands.items()
             if environment in where
         }
-        evidence = catalog.Evidence(environment=lab.describe(root, environment, python), options=recorded, runs=runs)
+        evidence = _catalog().Evidence(environment=lab.describe(root, environment, python), options=recorded, runs=runs)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
@@ -173,6 +240,7 @@ def _environments(incident, wanted: str | None) -> list[str]:
 def check(options) -> int:
     from readyonce import check as checks
 
+    catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root)
     problems = checks.problems(known)
@@ -187,6 +255,7 @@ def check(options) -> int:
 def render_(options) -> int:
     from readyonce import render
 
+    catalog = _catalog()
     known = catalog.load(catalog.find_root()).require_sound()
     stale = render.write(known, only_check=options.check)
     for path in stale:
@@ -197,6 +266,7 @@ def render_(options) -> int:
 def new(options) -> int:
     from readyonce import render, scaffold
 
+    catalog = _catalog()
     root = catalog.find_root()
     for path in scaffold.create(root, options.id):
         print(f"wrote {path}")
@@ -209,6 +279,7 @@ def new(options) -> int:
 def link(options) -> int:
     from readyonce import articles
 
+    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     if not links.site_url():
@@ -229,12 +300,14 @@ def link(options) -> int:
 def site(options) -> int:
     from readyonce import site as builder
 
+    catalog = _catalog()
     return builder.build(catalog.find_root())
 
 
 def serve(options) -> int:
     from readyonce import site as builder
 
+    catalog = _catalog()
     return builder.serve(catalog.find_root(), options.port, open_browser=options.open)
 
 
@@ -310,7 +383,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="readyonce",
         description="Distributed-training failures, reproduced, and their fixes, proven.",
-        epilog="Start with: readyonce list · readyonce explain RO-0001 · readyonce run RO-0001 reported",
+        epilog="Start with: readyonce diagnose train.log · readyonce list · readyonce explain RO-0001",
     )
     parser.add_argument("--version", action="version", version=f"readyonce {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -327,7 +400,7 @@ def _parser() -> argparse.ArgumentParser:
         return added
 
     def language(to):
-        to.add_argument("--lang", choices=catalog.LANGUAGES, default="en", help="language of the words (default: en)")
+        to.add_argument("--lang", choices=project.LANGUAGES, default="en", help="language of the words (default: en)")
 
     it = command("list", list_, "Lists the incidents.", "", "--lang zh", "--json")
     it.add_argument("--json", action="store_true", help="everything, for programs")
@@ -336,6 +409,31 @@ def _parser() -> argparse.ArgumentParser:
     it = command("explain", explain, "Shows an article in the terminal.", "RO-0001", "RO-0001 --lang zh")
     it.add_argument("id", metavar="ID")
     language(it)
+
+    it = command(
+        "diagnose",
+        diagnose,
+        "Finds the error in a log, and what to do first. Nothing is sent anywhere.",
+        "train.log",
+        "logs/ 'rank*.log.gz' --format json",
+        "- < train.log",
+        "train.log --format markdown --lang zh",
+        "--github-event event.json",
+    )
+    it.epilog += (
+        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, 2 bad usage,"
+        "\n3 nothing unknown, but only a launcher's report in at least one"
+    )
+    it.add_argument("files", metavar="FILE", nargs="*", help="files, folders, globs, .gz; `-` or none: standard input")
+    it.add_argument(
+        "--format", choices=("text", "json", "markdown"), help="json: one object for each input, a line each"
+    )
+    it.add_argument(
+        "--lang", choices=project.LANGUAGES, help="language of the words (default: en; of an issue, its own)"
+    )
+    it.add_argument(
+        "--github-event", metavar="FILE", help="an event of a newly opened issue: prints the comment for it"
+    )
 
     it = command(
         "run",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from typing import TYPE_CHECKING
 
-from readyonce.catalog import Language
+if TYPE_CHECKING:
+    from readyonce.catalog import Language
 
 FORMS = {"github": "markdown", "gitlab": "markdown", "gitee": "markdown", "jira": "jira"}
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, feed, history
+from readyonce import api, articles, chart, feed, history, rules
 from readyonce.catalog import (
     LANGUAGES,
     Affected,
@@ -75,7 +75,9 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
         }
         fresh |= {f"api/v1/{name}": text for name, text in api.files(catalog).items()}
         fresh |= {f"beside/{name}": text for name, text in feed.files(catalog).items()}
-        _replace(build, ("includes", "api", "beside"), fresh)
+        compiled = rules.compile_rules(catalog, os.environ.get("SITE_URL"), os.environ.get("REPO_URL"))
+        fresh["javascripts/rules.js"] = rules.to_script(compiled)
+        _replace(build, ("includes", "api", "beside", "javascripts"), fresh)
     return stale
 
 
@@ -104,6 +106,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "silent.md": silent_table(catalog, language),
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
+        "diagnose-links.md": diagnose_links(catalog),
     }
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
@@ -549,6 +552,15 @@ def look_alike(family: FamilyFile, seen: str, language: Language) -> str:
     if family.sources:
         lines += [say("sources", language) + colon + cite_all(family.sources, language), ""]
     return "\n".join(lines)
+
+
+def diagnose_links(catalog: Catalog) -> str:
+    """Every page that a diagnosis may lead to; the script takes the addresses from here, as this build has them."""
+    targets = {id: f"incidents/{id}.md" for id in catalog.incidents}
+    for family in catalog.families.values():
+        own = f"errors/{family.family}.md"
+        targets[family.family] = own if family.page == "own" else f"errors/look-alikes.md#{family.family}"
+    return "".join(f'- [{name}]({target}){{ data-ro-to="{name}" }}\n' for name, target in targets.items())
 
 
 def _sections(**parts: str) -> str:

@@ -57,8 +57,11 @@ def build(root: Path, take_along: bool = True) -> int:
     books = {language: _book(root, known, language, pages[language]) for language in CONFIG if with_book}
     if not _make(root, [*pages.values(), *offline.values()]) or not _make(root, [*books.values()]):
         return 1
+    rules = root / "build" / "javascripts"
+    scripts = [("javascripts", rules), ("zh/javascripts", rules)]
     # Two folders lie at the top: the English pages, and the files for programs.
     site = [
+        *scripts,
         ("", pages["en"].output),
         ("zh", pages["zh"].output),
         ("", root / "build" / "beside"),
@@ -67,8 +70,9 @@ def build(root: Path, take_along: bool = True) -> int:
     if take_along:
         with_it = [("book", root / "build" / "book")] if with_book else []
         site += [("offline", root / "build" / "offline"), *with_it]
-        folder = [("", offline["en"].output), ("zh", offline["zh"].output), *with_it]
-        digest = " ".join(part.digest for part in (*offline.values(), *books.values()))
+        folder = [("", offline["en"].output), ("zh", offline["zh"].output), *scripts, *with_it]
+        known_errors = hashlib.sha256((rules / "rules.js").read_bytes()).hexdigest()
+        digest = " ".join([*(part.digest for part in (*offline.values(), *books.values())), known_errors])
         _pack(
             folder, root / "build" / "offline" / "readyonce-offline.zip", root / "build" / "stamps" / "offline", digest
         )

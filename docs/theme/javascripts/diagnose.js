@@ -1,0 +1,368 @@
+/* The engine of the page Diagnose: scripts/readyonce/diagnose.py once more, for a browser. Pure functions, no page, no
+   network. One function holds everything, so that its own text can be handed to a worker.
+
+   A log is handled as a string with one character for each byte, so that positions and limits are those of Python. */
+
+function readyonceEngine() {
+  "use strict";
+
+  const REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3;
+  const encoder = new TextEncoder();
+  const decoder = new TextDecoder("windows-1252"); // one character for each byte
+  const bytes = (text) => decoder.decode(encoder.encode(text));
+
+  const COLOUR = /\x1b\[[0-?]{0,32}[ -\/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m/g;
+  const SPACES = new RegExp(["\u00a0", "\u3000", "\u200b", "\ufeff", "\u2502"].map(bytes).join("|"), "g");
+  const QUOTES = new RegExp(["\u2018", "\u2019", "\u201c", "\u201d"].map(bytes).join("|"), "g");
+  const TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?";
+  const PREFIX = new RegExp(
+    "^(?:[ \\t>#|]" +
+      "|\\[(?:rank|default)[0-9]{1,5}\\]:?" +
+      "|\\[[0-9]{1,4},[0-9]{1,5}\\]<std(?:out|err)>:?" +
+      "|\\([A-Za-z_]{1,40} pid=[0-9]{1,9}[^)\\n]{0,60}\\)" +
+      "|\\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]" + TIME + "\\]?(?: -)?" +
+      "|\\[?" + TIME + "\\]?" +
+      "|\\[?(?:INFO|WARNING|ERROR|CRITICAL)\\]?(?=[ :-]):?(?: -)?" +
+      "|[0-9]{1,4}:(?=[ \\t])" +
+      "|[A-Za-z0-9_.-]{1,40} {1,4}\\|" +
+      "|E {2,8})+"
+  );
+  const DELETED = /[\x00-\x20"'`\x7f]/;
+  const ALL_DELETED = /[\x00-\x20"'`\x7f]+/g;
+  const EXCEPTION = /^[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)/;
+  const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
+  const LISTED = /^(?:[-+]|\*{1,3}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
+  const STRING = /^[bfruBFRU]{0,2}(["'])/;
+  const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
+
+  const squeeze = (text) => text.replace(ALL_DELETED, "");
+  const literals = (texts) => texts.map((text) => squeeze(bytes(text)));
+  const trimmed = (text) => text.replace(/^[ \t]+/, "").replace(/[ \t]+$/, "");
+
+  // ---------------------------------------------------------------- rules
+
+  function load(data) {
+    const wordings = data.families.flatMap((family) =>
+      family.wordings.map((wording) => ({
+        family: family.family,
+        yields: family.yields,
+        all: literals(wording.all),
+        none: literals(wording.none),
+        needs: literals(wording.needs),
+        quotes: /^["'`]*/.exec(wording.all[0])[0].length,
+      }))
+    );
+    const hinted = data.incidents.flatMap((incident) => incident.hints.flatMap((hint) => hint.any));
+    return {
+      data,
+      wordings,
+      families: new Map(data.families.map((family) => [family.family, family])),
+      launcher: literals(data.launcher),
+      launcherErrors: literals(data.launcherErrors),
+      consequences: literals(data.consequences),
+      progress: literals(data.progress),
+      guides: data.guides.map(bytes),
+      notes: data.notes.map(bytes),
+      remarks: data.remarks.map(bytes),
+      clues: [...new Set([...literals(hinted), ...wordings.flatMap((wording) => wording.needs)])],
+    };
+  }
+
+  // ---------------------------------------------------------------- matching
+
+  function formOf(text) {
+    const form = { prefixes: [], pieces: [], lines: [], starts: [] };
+    const bodies = [];
+    let at = 0;
+    text = text.replace(COLOUR, "").replace(SPACES, " ").replace(QUOTES, '"');
+    text.split("\n").forEach((raw, index) => {
+      for (let piece of raw.split("\r")) {
+        const prefix = PREFIX.exec(piece);
+        if (prefix) piece = piece.slice(prefix[0].length);
+        const body = squeeze(piece);
+        if (body) {
+          form.prefixes.push(prefix ? prefix[0] : "");
+          form.pieces.push(piece);
+          form.lines.push(index + 1);
+          form.starts.push(at);
+          bodies.push(body);
+          at += body.length;
+        }
+      }
+    });
+    form.bodies = bodies;
+    form.text = bodies.join("");
+    return form;
+  }
+
+  /** How many of the sorted `values` are below `limit`. */
+  function below(values, limit) {
+    let low = 0, high = values.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (values[middle] < limit) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  const pieceAt = (form, position) => below(form.starts, position + 1) - 1;
+
+  function indexWithin(text, wanted, low, high) {
+    const at = text.slice(low, high).indexOf(wanted);
+    return at < 0 ? -1 : low + at;
+  }
+
+  function find(form, literal, low, high, tries) {
+    const head = literal.slice(0, HEAD);
+    const next = (from) =>
+      high >= form.text.length ? form.text.indexOf(head, from) : indexWithin(form.text, head, from, high);
+    for (let at = next(low); at >= 0 && tries; at = next(at + 1), tries--) {
+      const end = extend(form, literal, at);
+      if (end) return [at, end];
+    }
+    return null;
+  }
+
+  function extend(form, literal, at) {
+    const text = form.text;
+    let done = 0;
+    for (;;) {
+      while (at < text.length && done < literal.length && text[at] === literal[done]) {
+        at++;
+        done++;
+      }
+      if (done === literal.length) return at;
+      const line = below(form.starts, at);
+      if (form.starts[line] !== at) return 0;
+      const resumed = resume(form, literal, done, line);
+      if (!resumed) return 0;
+      [at, done] = resumed;
+    }
+  }
+
+  function resume(form, literal, done, line) {
+    for (const start of form.starts.slice(line, line + NEXT)) {
+      for (let lost = 0; lost < 4; lost++) {
+        const rest = literal.slice(done + lost, done + lost + HEAD);
+        if (!rest || (lost && !/^[A-Za-z]+$/.test(literal.slice(done, done + lost)))) break;
+        // A few letters could stand anywhere: they must begin the line.
+        const at = indexWithin(form.text, rest, start, start + rest.length + (rest.length > 3 ? 48 : 0));
+        if (at >= 0) return [at, done + lost];
+      }
+    }
+    return null;
+  }
+
+  function match(form, wording, low) {
+    for (;;) {
+      const first = find(form, wording.all[0], low, form.text.length, -1);
+      if (!first) return null;
+      let [start, end] = first;
+      const whole = wording.all.slice(1).every((literal) => {
+        const found = find(form, literal, end, end + REACH, TRIES);
+        if (found) end = found[1];
+        return found;
+      });
+      if (whole) {
+        const unwanted = (literal) => find(form, literal, Math.max(0, start - 300), end + 800, TRIES);
+        if (!wording.none.some(unwanted)) return [start, end];
+      }
+      low = start + 1;
+    }
+  }
+
+  /** Whether the text only speaks of the error: a guide, source code, a list of changes. */
+  function mentioned(form, rules, wording, start, end) {
+    const index = pieceAt(form, start);
+    const piece = form.pieces[index];
+    const before = piece.slice(0, rawOffset(piece, start - form.starts[index]));
+    const behind = pieceAt(form, end - 1) === index ? piece.slice(rawOffset(piece, end - 1 - form.starts[index]) + 1) : "";
+    const above = form.pieces.slice(Math.max(0, index - 2), index).map((piece) => piece.slice(-400)).join(" ");
+    if (form.prefixes[index].includes("##")) return true; // a heading
+    if (rules.guides.some((guide) => before.includes(guide) || above.includes(guide))) return true;
+    if (rules.notes.some((note) => before.includes(note))) return true;
+    const next = behind.slice(0, 200);
+    if (rules.remarks.some((remark) => next.includes(remark))) return true;
+    let bare = trimmed(before);
+    if (bare.startsWith("raise ") || bare.startsWith("warnings.warn(")) return true;
+    if (wording.quotes) bare = trimmed(bare.slice(0, -wording.quotes));
+    const typed = TYPED.exec(bare.slice(-160));
+    const string = STRING.exec(bare);
+    if (!typed && string && bare.split(string[1]).length % 2 === 0) return true;
+    if (typed) {
+      bare = trimmed(bare.slice(0, bare.length - typed[0].length));
+      if (/["']$/.test(typed[0])) return false;
+    }
+    if (LISTED.test(bare)) return true; // an item of a list
+    if (/["'`]$/.test(bare)) return quoted(trimmed(bare.slice(0, -1)), behind, Boolean(typed));
+    const clause = bare.slice(-400).split(/[:\])]/).pop();
+    return !typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(WORD) || []).length >= 2;
+  }
+
+  function quoted(opener, behind, typed) {
+    if (/["']:$/.test(opener)) return false;
+    if (!typed || /[(,=[]$/.test(opener)) return true;
+    const closing = /["'`](?![A-Za-z0-9_])/.exec(behind);
+    return Boolean(closing) && /[A-Za-z0-9\u0080-\uffff]/.test(behind.slice(closing.index + 1));
+  }
+
+  function rawOffset(piece, squeezed) {
+    for (let offset = 0; offset < piece.length; offset++) {
+      if (!DELETED.test(piece[offset])) {
+        if (!squeezed) return offset;
+        squeezed--;
+      }
+    }
+    return piece.length;
+  }
+
+  // ---------------------------------------------------------------- what a log holds
+
+  function read(rules, text) {
+    const form = formOf(text);
+    const has = (literal) => form.text.includes(literal);
+    const found = { hits: new Map(), errors: [], causes: [], explained: new Set(), launcher: null, rank: null };
+    found.clues = new Set(rules.clues.filter(has));
+    for (const wording of rules.wordings) {
+      if (!wording.needs.length || wording.needs.some((need) => found.clues.has(need))) {
+        lookFor(rules, form, wording, found);
+      }
+    }
+    form.bodies.forEach((whole, index) => {
+      const body = whole.slice(0, 200);
+      if (EXCEPTION.test(body) && !rules.launcherErrors.some((name) => body.includes(name))) {
+        found.errors.push(form.lines[index]);
+        if (!rules.consequences.some((literal) => body.includes(literal))) found.causes.push(form.lines[index]);
+      }
+    });
+    const places = rules.launcher.map((literal) => form.text.indexOf(literal)).filter((at) => at >= 0);
+    if (places.length) {
+      found.launcher = form.lines[pieceAt(form, Math.min(...places))];
+      found.rank = firstRank(form.text);
+    }
+    found.progress = rules.progress.some(has);
+    return found;
+  }
+
+  function lookFor(rules, form, wording, found) {
+    for (let low = 0, at; (at = match(form, wording, low)); low = at[0] + 1) {
+      const [start, end] = at;
+      const first = form.lines[pieceAt(form, start)];
+      const last = Math.min(form.lines[pieceAt(form, end - 1)], first + 50);
+      for (let line = first; line <= last; line++) found.explained.add(line);
+      if (!mentioned(form, rules, wording, start, end)) {
+        const old = found.hits.get(wording.yields);
+        if (!old || first < old.line || (first === old.line && wording.family < old.family)) {
+          found.hits.set(wording.yields, { line: first, family: wording.family });
+        }
+        return;
+      }
+    }
+  }
+
+  function firstRank(text) {
+    const at = text.indexOf("RootCause");
+    const rank = at < 0 ? null : /rank:([0-9]{1,6})/.exec(text.slice(at, at + 400));
+    return rank ? rank[1] : null;
+  }
+
+  function verdict(found) {
+    const unexplained = (line) => !found.explained.has(line);
+    const errors = found.errors.filter(unexplained), causes = found.causes.filter(unexplained);
+    let hit = found.hits.get(null);
+    if (hit) return { ...hit };
+    hit = found.hits.get("consequence");
+    if (hit && !causes.some((line) => line < hit.line)) return { ...hit };
+    if (found.launcher && !errors.length) return { family: null, line: found.launcher, launcher: true };
+    hit = found.hits.get("warning");
+    if (hit && !(errors.length || found.launcher || found.progress)) return { ...hit };
+    return { family: null, line: errors.length ? errors.reduce((a, b) => Math.min(a, b)) : null };
+  }
+
+  /** `log`: a string, or the bytes of a file. Returns what `readyonce diagnose --format json` prints, and more for people. */
+  function diagnose(rules, log, file, language) {
+    const data = typeof log === "string" ? bytes(log) : decoder.decode(log);
+    const note = !/[^ \t\n\r\v\f]/.test(data) ? "empty" : data.slice(0, 8192).includes("\0") ? "binary" : null;
+    const found = read(rules, note ? "" : data);
+    const { family, line, launcher } = verdict(found);
+    const own = family !== null && rules.families.get(family).page === "own";
+    const ranked = rules.data.incidents
+      .filter((incident) => own && incident.errors.includes(family))
+      .map((incident) => {
+        const seen = incident.hints.filter((hint) => literals(hint.any).some((text) => found.clues.has(text)));
+        const weight = seen.reduce((sum, hint) => sum + hint.weight, 0);
+        return { id: incident.id, weight, why: seen.map((hint) => hint.why[language]) };
+      })
+      .sort((a, b) => b.weight - a.weight || (a.id < b.id ? -1 : 1));
+    return {
+      json: {
+        file,
+        kind: launcher ? "wrapper-only" : family === null ? "unknown" : own ? "known" : "look-alike",
+        error: family,
+        line: family || launcher ? line : null,
+        incidents: ranked.map(({ id, why }) => ({ id, why })),
+      },
+      line,
+      rank: launcher ? found.rank : null,
+      around: line ? around(log, line) : [],
+      note,
+    };
+  }
+
+  function around(log, line) {
+    const text = typeof log === "string" ? log : new TextDecoder().decode(log);
+    let from = 0;
+    for (let skip = Math.max(1, line - AROUND); skip > 1; skip--) from = text.indexOf("\n", from) + 1;
+    const rows = [];
+    for (let number = Math.max(1, line - AROUND); number <= line + AROUND && from <= text.length; number++) {
+      const end = text.indexOf("\n", from);
+      rows.push([number, text.slice(from, Math.min(end < 0 ? text.length : end, from + 2000)).replace(/\r+$/, "")]);
+      if (end < 0) break;
+      from = end + 1;
+    }
+    return rows;
+  }
+
+  // ---------------------------------------------------------------- the answer as a comment
+
+  function markdown(rules, told, language) {
+    const { data } = rules, say = (key, ...values) => values.reduce((t, v) => t.replace("{}", () => v), data.words[key][language]);
+    const prefix = data.site ? data.site + (language === "en" ? "/" : `/${language}/`) : null;
+    const link = (text, path) => (prefix ? `[${text}](${prefix}${path})` : text);
+    const { kind, error, line, incidents } = told.json;
+    const lines = [];
+    if (kind === "wrapper-only") {
+      const rank = told.rank === null ? "" : say("wrapper-rank", told.rank);
+      lines.push(say("wrapper"), "", say("wrapper-up", rank), "", say("wrapper-file"));
+    } else if (kind === "unknown") {
+      lines.push(say(told.note || "not-known"), "", say("keep"));
+    } else {
+      const family = rules.families.get(error);
+      const path = kind === "known" ? `errors/${error}/` : `errors/look-alikes/#${error}`;
+      lines.push(`**${link(`\`${family.title}\``, path)}** (${say("at-line", line)})`, "");
+      const winning = told.around.find(([number]) => number === line);
+      if (winning) {
+        const shown = Array.from(winning[1].trim()).slice(0, 300).join("");
+        const fence = "`".repeat(Math.max(3, ...(shown.match(/`+/g) || []).map((run) => run.length + 1)));
+        lines.push(`${fence}text`, shown, fence, "");
+      }
+      if (kind === "look-alike") lines.push(say("look-alike"), "");
+      lines.push(family.text[language]);
+      if (incidents.length) {
+        lines.push("", `${say("incidents")}:`, "");
+        for (const { id, why } of incidents) {
+          const incident = data.incidents.find((one) => one.id === id);
+          lines.push(`- ${link(`${id} · ${incident.short[language]}`, `incidents/${id}/`)}: ${why.join("; ") || say("nothing")}`);
+        }
+        const best = data.incidents.find((one) => one.id === incidents[0].id);
+        lines.push("", `**${say("first")}** (${best.id}): ${best.fix[language]}`);
+        if (best.option) lines.push("", "```bash", best.option, "```");
+        lines.push("", `${say("cases")}: ${link(`errors/${error}`, `errors/${error}/#cases`)}`);
+      }
+    }
+    return [...lines, "", `<sub>ReadyOnce. ${say("footer")}</sub>`, ""].join("\n");
+  }
+
+  return { load, diagnose, markdown };
+}

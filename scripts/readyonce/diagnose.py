@@ -1,0 +1,465 @@
+"""Finds the error family and the incidents behind a pasted log. Needs nothing but compiled rules.
+
+Everything works on bytes and on literal strings. A log is cut into pieces (its lines, without rank prefixes, colours and
+quote marks), and the pieces are joined without white space: so a wrap in the middle of a word, any number of spaces and
+any prefix vanish, and every position leads back to its line. docs/theme/javascripts/diagnose.js does the same in a browser;
+the tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+REACH = 1500  # how far apart the literals of one wording may stand, without white space
+HEAD = 8  # a literal is looked for by its first letters
+NEXT = 9  # in how many of the next lines a literal may go on: as many ranks may write in between
+TRIES = 16  # how often, for the second literal and those after it
+WHOLE = 1 << 20  # up to this size a log is read as one; above, only the parts that can matter
+BLOCK, MARGIN, PART = 512 << 10, 16 << 10, 16 << 10
+AROUND = 3  # lines shown before and after the winning one
+
+_COLOUR = re.compile(
+    rb"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m"
+)
+_SPACES = ("\u00a0", "\u3000", "\u200b", "\ufeff", "\u2502")
+_QUOTES = ("\u2018", "\u2019", "\u201c", "\u201d")
+_TIME = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
+_PREFIX = re.compile(
+    rb"(?:[ \t>#|]"
+    rb"|\[(?:rank|default)[0-9]{1,5}\]:?"
+    rb"|\[[0-9]{1,4},[0-9]{1,5}\]<std(?:out|err)>:?"
+    rb"|\([A-Za-z_]{1,40} pid=[0-9]{1,9}[^)\n]{0,60}\)"
+    rb"|\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]" + _TIME + rb"\]?(?: -)?"
+    rb"|\[?" + _TIME + rb"\]?"
+    rb"|\[?(?:INFO|WARNING|ERROR|CRITICAL)\]?(?=[ :-]):?(?: -)?"
+    rb"|[0-9]{1,4}:(?=[ \t])"
+    rb"|[A-Za-z0-9_.-]{1,40} {1,4}\|"
+    rb"|E {2,8})+"
+)
+_DELETED = bytes(range(33)) + b"\"'`\x7f"
+_EXCEPTION = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)")
+_TYPED = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\([\"'])$")
+_LISTED = re.compile(rb"(?:[-+]|\*{1,3}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$")
+_STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
+_WORD = re.compile(rb"(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])")
+# The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
+_RARE = b"ABCDEFGHIJKLMNOPQRSTUVWXYZbfjquvwxy"
+_COMMON = bytes(c for c in range(256) if c not in _RARE)
+
+
+def squeeze(text: bytes) -> bytes:
+    return text.translate(None, _DELETED)
+
+
+def _clean(text: bytes) -> bytes:
+    """Colours out; every kind of space and quote mark becomes an ASCII one."""
+    if b"\x1b" in text or b"m" in text:
+        text = _COLOUR.sub(b"", text)
+    for char in _SPACES:
+        text = text.replace(char.encode(), b" ")
+    for char in _QUOTES:
+        text = text.replace(char.encode(), b'"')
+    return text
+
+
+# ------------------------------------------------------------------------------ rules
+
+
+@dataclass(frozen=True)
+class Wording:
+    family: str
+    yields: str | None
+    all: tuple[bytes, ...]  # squeezed
+    none: tuple[bytes, ...]
+    needs: tuple[bytes, ...]
+    quotes: int  # quote marks that the first literal itself begins with
+
+
+class Rules:
+    """A compiled rule set, its literals in the form that is searched for."""
+
+    def __init__(self, data: dict[str, Any]):
+        self.data = data
+        self.families = {family["family"]: family for family in data["families"]}
+        self.wordings = [
+            Wording(
+                family["family"],
+                family["yields"],
+                *(tuple(_literals(wording[key])) for key in ("all", "none", "needs")),
+                len(wording["all"][0]) - len(wording["all"][0].lstrip("\"'`")),
+            )
+            for family in data["families"]
+            for wording in family["wordings"]
+        ]
+        self.launcher = _literals(data["launcher"])
+        self.launcher_errors = _literals(data["launcherErrors"])
+        self.consequences = _literals(data["consequences"])
+        self.progress = _literals(data["progress"])
+        self.guides, self.notes, self.remarks = (
+            [text.encode() for text in data[key]] for key in ("guides", "notes", "remarks")
+        )
+        # What the answer may depend on, wherever it stands.
+        clues = [text for incident in data["incidents"] for hint in incident["hints"] for text in hint["any"]]
+        self.clues = sorted({*_literals(clues), *(need for wording in self.wordings for need in wording.needs)})
+
+    def anchors(self) -> list[tuple[bytes, tuple[bytes, bytes]]]:
+        """For each wording the sketch of a literal, and the literal's halves: a wrap may break one of them."""
+        shared = Counter(literal for wording in self.wordings for literal in wording.all)
+        chosen = {max(wording.all, key=lambda literal: (shared[literal], len(literal))) for wording in self.wordings}
+        sketched = [(_sketch(literal), literal) for literal in sorted(chosen.union(self.launcher))]
+        return [
+            (sketch, (literal[: len(literal) // 2], literal[len(literal) // 2 :]))
+            for sketch, literal in sketched
+            if len(sketch) > 2
+        ]
+
+
+def _sketch(text: bytes) -> bytes:
+    return text.translate(None, _COMMON)
+
+
+def _literals(texts: Iterable[str]) -> list[bytes]:
+    return [squeeze(text.encode()) for text in texts]
+
+
+# ------------------------------------------------------------------------------ matching
+
+
+class _Form:
+    """A text in pieces, and joined without white space."""
+
+    def __init__(self, text: bytes, line: int):
+        self.prefixes, self.pieces, self.lines, self.starts, bodies = [], [], [], [], []
+        at = 0
+        for raw in _clean(text).split(b"\n"):
+            for piece in raw.split(b"\r"):
+                if prefix := _PREFIX.match(piece):
+                    piece = piece[prefix.end() :]
+                if body := squeeze(piece):
+                    self.prefixes.append(prefix[0] if prefix else b"")
+                    self.pieces.append(piece)
+                    self.lines.append(line)
+                    self.starts.append(at)
+                    bodies.append(body)
+                    at += len(body)
+            line += 1
+        self.text = b"".join(bodies)
+
+    def piece_at(self, position: int) -> int:
+        return bisect_right(self.starts, position) - 1
+
+    def body(self, index: int, limit: int = 200) -> bytes:
+        end = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.text)
+        return self.text[self.starts[index] : min(end, self.starts[index] + limit)]
+
+    def find(self, literal: bytes, low: int, high: int, tries: int) -> tuple[int, int] | None:
+        at = self.text.find(literal[:HEAD], low, high)
+        while at >= 0 and tries:
+            if end := self._extend(literal, at):
+                return at, end
+            at = self.text.find(literal[:HEAD], at + 1, high)
+            tries -= 1
+        return None
+
+    def _extend(self, literal: bytes, at: int) -> int:
+        """Where the literal ends that begins at `at`; 0 if it does not stand there.
+
+        At the end of a line it may go on in one of the next lines, behind a prefix that is not known, and up to three
+        letters may be lost.
+        """
+        text, done = self.text, 0
+        while True:
+            if text.startswith(literal[done:], at):
+                return at + len(literal) - done
+            while at < len(text) and done < len(literal) and text[at] == literal[done]:
+                at += 1
+                done += 1
+            line = bisect_left(self.starts, at)
+            if (
+                line == len(self.starts)
+                or self.starts[line] != at
+                or (resumed := self._resume(literal, done, line)) is None
+            ):
+                return 0
+            at, done = resumed
+
+    def _resume(self, literal: bytes, done: int, line: int) -> tuple[int, int] | None:
+        for start in self.starts[line : line + NEXT]:
+            for lost in range(4):
+                rest = literal[done + lost : done + lost + HEAD]
+                if not rest or (lost and not literal[done : done + lost].isalpha()):
+                    break
+                # A few letters could stand anywhere: they must begin the line.
+                at = self.text.find(rest, start, start + len(rest) + (48 if len(rest) > 3 else 0))
+                if at >= 0:
+                    return at, done + lost
+        return None
+
+    def match(self, wording: Wording, low: int) -> tuple[int, int] | None:
+        """The wording's literals in order, none far from the one before."""
+        while found := self.find(wording.all[0], low, len(self.text), -1):
+            start, end = found
+            for literal in wording.all[1:]:
+                if not (found := self.find(literal, end, end + REACH, TRIES)):
+                    break
+                end = found[1]
+            else:
+                if not any(self.find(literal, max(0, start - 300), end + 800, TRIES) for literal in wording.none):
+                    return start, end
+            low = start + 1
+        return None
+
+    def mentioned(self, rules: Rules, wording: Wording, start: int, end: int) -> bool:
+        """Whether the text only speaks of the error: a guide, source code, a list of changes."""
+        index = self.piece_at(start)
+        piece = self.pieces[index]
+        before = piece[: _raw_offset(piece, start - self.starts[index])]
+        behind = (
+            piece[_raw_offset(piece, end - 1 - self.starts[index]) + 1 :] if self.piece_at(end - 1) == index else b""
+        )
+        above = b" ".join(piece[-400:] for piece in self.pieces[max(0, index - 2) : index])
+        if b"##" in self.prefixes[index]:  # a heading
+            return True
+        if any(guide in before or guide in above for guide in rules.guides):
+            return True
+        if any(note in before for note in rules.notes) or any(remark in behind[:200] for remark in rules.remarks):
+            return True
+        bare = before.strip(b" \t")
+        if bare.startswith((b"raise ", b"warnings.warn(")):
+            return True
+        if wording.quotes:  # its own
+            bare = bare[: -wording.quotes].rstrip(b" \t")
+        typed = _TYPED.search(bare[-160:])
+        if not typed and (string := _STRING.match(bare)) and bare.count(string[1]) % 2:
+            return True
+        if typed:
+            bare = bare[: len(bare) - len(typed[0])].rstrip(b" \t")
+            if typed[0][-1:] in b"\"'":
+                return False
+        if _LISTED.match(bare):  # an item of a list
+            return True
+        if bare[-1:] and bare[-1:] in b"\"'`":
+            return _quoted(bare[:-1].rstrip(b" \t"), behind, bool(typed))
+        clause = re.split(rb"[:\])]", bare[-400:])[-1]
+        return not typed and wording.all[0][:1].isupper() and len(_WORD.findall(clause)) >= 2
+
+
+def _quoted(opener: bytes, behind: bytes, typed: bool) -> bool:
+    """Whether what stands in quote marks is code or prose, and not a value in JSON or a whole pasted line."""
+    if opener.endswith((b'":', b"':")):
+        return False
+    if not typed or opener[-1:] in (b"(", b",", b"=", b"["):
+        return True
+    closing = re.search(rb"[\"'`](?![A-Za-z0-9_])", behind)
+    return bool(closing and re.search(rb"[A-Za-z0-9\x80-\xff]", behind[closing.end() :]))
+
+
+def _raw_offset(piece: bytes, squeezed: int) -> int:
+    """Where in a piece its squeezed letter number `squeezed` stands."""
+    for offset, letter in enumerate(piece):
+        if letter not in _DELETED:
+            if not squeezed:
+                return offset
+            squeezed -= 1
+    return len(piece)
+
+
+# ------------------------------------------------------------------------------ what a log holds
+
+
+@dataclass
+class Findings:
+    """What was found so far, in one text or in several parts of a large one."""
+
+    hits: dict[str | None, tuple[int, str]] = field(default_factory=dict)  # yields → (line, family), the earliest
+    errors: set[int] = field(default_factory=set)  # lines of exceptions of no known family
+    causes: set[int] = field(default_factory=set)  # those that do not follow from something else
+    explained: set[int] = field(default_factory=set)  # lines that a family's text covers
+    launcher: int | None = None
+    rank: str | None = None
+    progress: bool = False
+    clues: set[bytes] = field(default_factory=set)
+
+    def read(self, rules: Rules, text: bytes, line: int = 1) -> None:
+        form = _Form(text, line)
+        self.clues |= {clue for clue in rules.clues if clue in form.text}
+        for wording in rules.wordings:
+            if not wording.needs or any(need in self.clues for need in wording.needs):
+                self._look_for(rules, form, wording)
+        for index in range(len(form.pieces)):
+            body = form.body(index)
+            if _EXCEPTION.match(body) and not any(name in body for name in rules.launcher_errors):
+                self.errors.add(form.lines[index])
+                if not any(literal in body for literal in rules.consequences):
+                    self.causes.add(form.lines[index])
+        places = [at for literal in rules.launcher if (at := form.text.find(literal)) >= 0]
+        if places:
+            self.launcher = min(filter(None, (self.launcher, form.lines[form.piece_at(min(places))])))
+            self.rank = self.rank or _rank(form.text)
+        self.progress = self.progress or any(literal in form.text for literal in rules.progress)
+
+    def _look_for(self, rules: Rules, form: _Form, wording: Wording) -> None:
+        low = 0
+        while found := form.match(wording, low):
+            start, end = found
+            first, last = form.lines[form.piece_at(start)], form.lines[form.piece_at(end - 1)]
+            self.explained.update(range(first, min(last, first + 50) + 1))
+            if not form.mentioned(rules, wording, start, end):
+                hit = (first, wording.family)
+                self.hits[wording.yields] = min(self.hits.get(wording.yields, hit), hit)
+                return
+            low = start + 1
+
+    def verdict(self) -> tuple[str | None, int | None, bool]:
+        """(family, line, whether only a launcher speaks)."""
+        errors, causes = self.errors - self.explained, self.causes - self.explained
+        if hit := self.hits.get(None):
+            return hit[1], hit[0], False
+        if (hit := self.hits.get("consequence")) and not any(line < hit[0] for line in causes):
+            return hit[1], hit[0], False
+        if self.launcher and not errors:
+            return None, self.launcher, True
+        if (hit := self.hits.get("warning")) and not (errors or self.launcher or self.progress):
+            return hit[1], hit[0], False
+        return None, min(errors, default=None), False
+
+
+def _rank(text: bytes) -> str | None:
+    """The rank that a launcher's report names as the first to fail."""
+    at = text.find(b"RootCause")
+    found = re.compile(rb"rank:([0-9]{1,6})").search(text, at, at + 400) if at >= 0 else None
+    return found[1].decode() if found else None
+
+
+@dataclass
+class Answer:
+    """`json` is the answer in the form that programs rely on; the rest is for people."""
+
+    json: dict[str, Any]
+    language: str
+    line: int | None = None  # of the first unknown exception too
+    rank: str | None = None
+    around: list[tuple[int, str]] = field(default_factory=list)
+    note: str | None = None  # `empty` or `binary`
+
+    def to_json(self) -> str:
+        return json.dumps(self.json, ensure_ascii=False, separators=(",", ":"))
+
+
+def answer(rules: Rules, found: Findings, file: str, language: str) -> Answer:
+    family, line, launcher = found.verdict()
+    own = family is not None and rules.families[family]["page"] == "own"
+    kind = "wrapper-only" if launcher else "unknown" if family is None else "known" if own else "look-alike"
+    ranked = []
+    for incident in rules.data["incidents"] if own else []:
+        if family in incident["errors"]:
+            seen = [h for h in incident["hints"] if any(text in found.clues for text in _literals(h["any"]))]
+            weight = sum(hint["weight"] for hint in seen)
+            ranked.append((-weight, incident["id"], [hint["why"][language] for hint in seen]))
+    json_ = {
+        "file": file,
+        "kind": kind,
+        "error": family,
+        "line": line if family or launcher else None,
+        "incidents": [{"id": id, "why": why} for _, id, why in sorted(ranked)],
+    }
+    return Answer(json_, language, line, found.rank if launcher else None)
+
+
+# ------------------------------------------------------------------------------ input
+
+
+def diagnose(rules: Rules, data: bytes, file: str = "-", language: str = "en") -> Answer:
+    """The answer for a text that is there as a whole."""
+    return diagnose_stream(rules, iter([data]), file, language)
+
+
+def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: str) -> Answer:
+    """The answer for a text of any size, in a memory that does not grow with it."""
+    found, kept = Findings(), _Kept()
+    start = _at_least(WHOLE + 1, blocks)
+    note = "empty" if not start.strip() else "binary" if b"\0" in start[:8192] else None
+    if note is None:
+        if len(start) <= WHOLE:
+            found.read(rules, start)
+            kept.lines(start, 1, found)
+        else:
+            _read_parts(rules, found, kept, _blocks(start, blocks))
+    told = answer(rules, found, file, language)
+    told.note, told.around = note, kept.around(told.line)
+    return told
+
+
+def _at_least(size: int, blocks: Iterator[bytes]) -> bytes:
+    parts, length = [], 0
+    for block in blocks:
+        parts.append(block)
+        length += len(block)
+        if length >= size:
+            break
+    return b"".join(parts)
+
+
+def _blocks(start: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    for data in chain([start], rest):
+        yield from (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+
+
+def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[bytes]) -> None:
+    """Read every block, and in full only the parts around something that can matter."""
+    anchors = rules.anchors()
+    looking = 64  # parts that are read only because they may hold an exception
+    line, before, block = 1, b"", next(blocks)
+    first = True
+    while block:
+        behind = next(blocks, b"")
+        region = before + block + behind[:MARGIN]
+        sketch = _sketch(region)
+        wanted = [half for rare, halves in anchors if rare in sketch for half in halves]
+        top = line - before.count(b"\n")
+        looking = looking if not found.errors else 0
+        worth = wanted or first or (looking and b"Error:" in region)
+        for low in range(0, len(region), PART) if worth else ():
+            part = region[low : low + PART + 2048]
+            squeezed = squeeze(part) if wanted else b""
+            if not (first or any(half in squeezed for half in wanted)):
+                if not looking or b"Error:" not in part:
+                    continue
+                looking -= 1
+            # In whole lines, where lines are not endless.
+            begin = max(0, region.rfind(b"\n", max(0, low - MARGIN), max(0, low - 512)) + 1) or max(0, low - 4096)
+            window, at = region[begin : low + PART + 8192], top + region.count(b"\n", 0, begin)
+            found.read(rules, window, at)
+            kept.lines(window, at, found)
+        line += block.count(b"\n")
+        before, block, first = (before + block[-MARGIN:])[-MARGIN:], behind, False
+
+
+class _Kept:
+    """The lines around what may be the winning one."""
+
+    def __init__(self):
+        self.seen: dict[int, list[tuple[int, str]]] = {}
+
+    def lines(self, text: bytes, first: int, found: Findings) -> None:
+        line = found.verdict()[1]
+        if line and line not in self.seen and first <= line:
+            rows = text.split(b"\n")
+            at = line - first
+            if at < len(rows):
+                shown = range(max(0, at - AROUND), min(len(rows), at + AROUND + 1))
+                self.seen = {line: [(first + i, rows[i][:2000].decode("utf-8", "replace").rstrip("\r")) for i in shown]}
+
+    def around(self, line: int | None) -> list[tuple[int, str]]:
+        return self.seen.get(line, [])
+
+
+def load(text: str) -> Rules:
+    return Rules(json.loads(text))

@@ -1,0 +1,70 @@
+"""Where the project is; and where there is none, the data that the wheel carries in its stead.
+
+Needs nothing, so that `diagnose` starts at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+LANGUAGES = ("en", "zh")
+DATA = Path(__file__).with_name("data")  # in a wheel only: written by `write_data`
+
+
+def find() -> Path | None:
+    """$READYONCE_ROOT, else the nearest folder upwards with `snippets/` and `docs/`."""
+    if named := os.environ.get("READYONCE_ROOT"):
+        return Path(named).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
+        if (folder / "snippets" / "errors").is_dir() and (folder / "docs").is_dir():
+            return folder
+    return None
+
+
+def rules() -> str | None:
+    """The compiled rules, as JSON: the wheel's own, else the project's, compiled again when a source is newer."""
+    if (carried := DATA / "rules.json").is_file():
+        return carried.read_text(encoding="utf-8")
+    if (root := find()) is None:
+        return None
+    compiled, snippets = root / "build" / "rules.json", root / "snippets"
+    sources = [snippets / "diagnose.yml", *snippets.glob("errors/*.yml"), *snippets.glob("RO-*/incident.yml")]
+    with contextlib.suppress(OSError):
+        if compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
+            return compiled.read_text(encoding="utf-8")
+    text = _compile(root)
+    with contextlib.suppress(OSError):  # a folder that cannot be written to is no reason to fail
+        compiled.parent.mkdir(exist_ok=True)
+        compiled.write_text(text, encoding="utf-8")
+    return text
+
+
+def articles() -> dict[str, list[Path]]:
+    """The articles that the wheel carries: id → files, one for each language."""
+    found: dict[str, list[Path]] = {}
+    for path in sorted(DATA.glob("RO-*.txt")):
+        found.setdefault(path.name[:7], []).append(path)
+    return found
+
+
+def write_data(root: Path, folder: Path) -> None:
+    """What a wheel must carry for `diagnose` and `explain`."""
+    from readyonce import catalog, render
+
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "rules.json").write_text(_compile(root, *map(os.environ.get, ("SITE_URL", "REPO_URL"))), encoding="utf-8")
+    known = catalog.load(root).require_sound()
+    for id in known.incidents:
+        for language in LANGUAGES:
+            text = render.for_terminal(known, id, language, colour=True)
+            (folder / f"{id}.{language}.txt").write_text(text, encoding="utf-8")
+
+
+def _compile(root: Path, site: str | None = None, repo: str | None = None) -> str:
+    from readyonce import catalog
+    from readyonce import rules as compiler
+
+    return compiler.to_json(compiler.compile_rules(catalog.load(root).require_sound(), site, repo))

@@ -1,0 +1,120 @@
+"""A diagnosis for people: in a terminal, or as a comment in an issue. docs/theme/javascripts/diagnose.js has the comment too."""
+
+from __future__ import annotations
+
+import re
+
+from readyonce.diagnose import Answer, Rules
+
+
+def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str:
+    bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
+    kind, family = told.json["kind"], rules.families.get(told.json["error"] or "")
+    lines = []
+    if kind in ("wrapper-only", "unknown"):
+        lines += [line.replace("`", "") for line in _without_answer(rules, told, language)]
+        if kind == "unknown" and (form := issue_form(rules, told)):
+            lines += ["", say(rules, "send", language, form)]
+    else:
+        lines += [f"{bold}{family['title']}{off}  ({told.json['error']})"]
+        if kind == "look-alike":
+            lines += [say(rules, "look-alike", language)]
+        lines += ["", family["text"][language].replace("`", "")]
+    lines += [""] if told.around else []
+    for number, line in told.around:
+        mark, style = (">", bold) if number == told.json["line"] else (" ", faint)
+        lines.append(f"{mark}{number:7}  {style}{_printable(line)[:160]}{off}")
+    if told.json["incidents"]:
+        lines += ["", f"{say(rules, 'incidents', language)}:"]
+        for entry in told.json["incidents"]:
+            incident = incident_of(rules, entry["id"])
+            lines.append(f"  {bold}{entry['id']}{off}  {incident['short'][language]}")
+            lines.append("           " + ("; ".join(entry["why"]).replace("`", "") or say(rules, "nothing", language)))
+        best = incident_of(rules, told.json["incidents"][0]["id"])
+        lines += ["", f"{say(rules, 'first', language)} ({best['id']}): " + best["fix"][language].replace("`", "")]
+        if best["option"]:
+            lines.append(f"    {best['option']}")
+        lines += ["", f"{say(rules, 'more', language)}: readyonce explain {best['id']}"]
+    if family:
+        path = f"errors/{family['family']}/#cases" if kind == "known" else f"errors/look-alikes/#{family['family']}"
+        if prefix := _prefix(rules, language):
+            lines.append(f"{say(rules, 'cases' if kind == 'known' else 'more', language)}: {prefix}{path}")
+    return "\n".join(lines)
+
+
+def markdown(rules: Rules, told: Answer, language: str) -> str:
+    prefix = _prefix(rules, language)
+    kind, error, line, incidents = (told.json[key] for key in ("kind", "error", "line", "incidents"))
+
+    def link(words: str, path: str) -> str:
+        return f"[{words}]({prefix}{path})" if prefix else words
+
+    lines = []
+    if kind in ("wrapper-only", "unknown"):
+        lines += _without_answer(rules, told, language)
+    else:
+        family = rules.families[error]
+        path = f"errors/{error}/" if kind == "known" else f"errors/look-alikes/#{error}"
+        lines += [f"**{link('`' + family['title'] + '`', path)}** ({say(rules, 'at-line', language, line)})", ""]
+        for number, shown in told.around:
+            if number == line:
+                shown = shown.strip()[:300]
+                # No run of backticks inside may end the block.
+                fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", shown))])
+                lines += [f"{fence}text", shown, fence, ""]
+        if kind == "look-alike":
+            lines += [say(rules, "look-alike", language), ""]
+        lines.append(family["text"][language])
+        if incidents:
+            lines += ["", f"{say(rules, 'incidents', language)}:", ""]
+            for entry in incidents:
+                title = f"{entry['id']} · {incident_of(rules, entry['id'])['short'][language]}"
+                why = "; ".join(entry["why"]) or say(rules, "nothing", language)
+                lines.append(f"- {link(title, 'incidents/' + entry['id'] + '/')}: {why}")
+            best = incident_of(rules, incidents[0]["id"])
+            lines += ["", f"**{say(rules, 'first', language)}** ({best['id']}): {best['fix'][language]}"]
+            if best["option"]:
+                lines += ["", "```bash", best["option"], "```"]
+            lines += ["", f"{say(rules, 'cases', language)}: {link(f'errors/{error}', f'errors/{error}/#cases')}"]
+    return "\n".join([*lines, "", f"<sub>ReadyOnce. {say(rules, 'footer', language)}</sub>", ""])
+
+
+def say(rules: Rules, key: str, language: str, *values: object) -> str:
+    return rules.data["words"][key][language].format(*values)
+
+
+def incident_of(rules: Rules, id: str) -> dict:
+    return next(incident for incident in rules.data["incidents"] if incident["id"] == id)
+
+
+def issue_form(rules: Rules, told: Answer) -> str | None:
+    """The address of a new issue, filled in with the exception's line."""
+    if not rules.data["repo"]:
+        return None
+    from urllib.parse import quote
+
+    line = next((line.strip()[:200] for number, line in told.around if number == told.line), "")
+    return f"{rules.data['repo']}/issues/new?template=unknown-error.yml&error={quote(line, safe='')}"
+
+
+def _without_answer(rules: Rules, told: Answer, language: str) -> list[str]:
+    if told.json["kind"] == "unknown":
+        return [say(rules, told.note or "not-known", language), "", say(rules, "keep", language)]
+    rank = "" if told.rank is None else say(rules, "wrapper-rank", language, told.rank)
+    return [
+        say(rules, "wrapper", language),
+        "",
+        say(rules, "wrapper-up", language, rank),
+        "",
+        say(rules, "wrapper-file", language),
+    ]
+
+
+def _prefix(rules: Rules, language: str) -> str | None:
+    site = rules.data["site"]
+    return f"{site}/" if site and language == "en" else f"{site}/{language}/" if site else None
+
+
+def _printable(line: str) -> str:
+    """No control characters: a log must not give orders to the terminal that shows it."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", line)).expandtabs(4)

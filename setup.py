@@ -1,0 +1,23 @@
+"""A wheel carries the data of `readyonce diagnose` and `readyonce explain`; all else stands in pyproject.toml."""
+
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+
+
+class WithData(build_py):
+    def run(self):
+        super().run()
+        if not self.editable_mode:
+            sys.path.insert(0, str(ROOT / "scripts"))
+            from readyonce import project
+
+            project.write_data(ROOT, Path(self.build_lib) / "readyonce" / "data")
+
+
+# Apart from what `readyonce render` writes to build/.
+setup(cmdclass={"build_py": WithData}, options={"build": {"build_base": "build/wheel"}})

@@ -1,0 +1,183 @@
+"""The page Diagnose in a real browser: hosted under a strict policy, and from a local folder."""
+
+import functools
+import http.server
+import re
+import threading
+from urllib.parse import quote
+
+import pytest
+from conftest import ROOT
+from test_browser import browser, visit  # noqa: F401  a fixture, and a visit
+from test_diagnose import LOGS, read, told
+
+POLICY = (
+    "default-src 'none'; script-src 'self' {}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'"
+)
+LOG = read(next(path for path in LOGS if path.stem == "RO-0003-reported"))[1]
+# As the theme's, on file://: it comes after the scripts of the head, and before the page is ready.
+SHIM = """document.addEventListener("readystatechange", () => {
+    window.Worker = function () { this.postMessage = () => { throw Error("not the native worker") } }
+}, { once: true })"""
+
+
+@pytest.fixture(scope="session")
+def hosted(built):
+    """Under a sub-path, with a policy that allows the theme's own inline scripts and no other."""
+    import base64
+    import hashlib
+
+    page = (built / "diagnose/index.html").read_text(encoding="utf-8")
+    inline = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
+    hashes = " ".join(
+        f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" for code in inline
+    )
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def translate_path(self, path):
+            return super().translate_path(path.removeprefix("/wiki"))
+
+        def end_headers(self):
+            self.send_header("Content-Security-Policy", POLICY.format(hashes))
+            super().end_headers()
+
+        def log_message(self, format, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=built))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/wiki/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(params=["hosted", "folder"])
+def page(request, browser, built):  # noqa: F811
+    """Opens `en` or `zh` with a fragment; in a local folder with a Worker that search has replaced."""
+    folder = request.param == "folder"
+    start = f"file://{built}/" if folder else request.getfixturevalue("hosted")
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    if folder:
+        context.add_init_script(SHIM)
+    opened = context.new_page()
+    faults = []
+    # From a folder the theme's search cannot load its index; the offline copy has one that can.
+    opened.on("pageerror", lambda error: "search_index" in str(error) or faults.append(str(error)))
+    opened.on("console", lambda message: "Content Security" in message.text and faults.append(message.text))
+
+    def go(language="en", fragment=""):
+        opened.goto(f"{start}{'zh/' if language == 'zh' else ''}diagnose/{'index.html' if folder else ''}{fragment}")
+        return opened
+
+    yield go
+    assert not faults
+    context.close()
+
+
+def answered(page):
+    page.wait_for_selector(".ro-answer .ro-verdict", timeout=20_000)
+    return page.inner_text(".ro-answer")
+
+
+@pytest.mark.parametrize("language, first", [("en", "Do first (RO-0003)"), ("zh", "先这样做 (RO-0003)")])
+def test_paste(page, language, first):
+    it = page(language)
+    it.fill("#ro-log", LOG)
+    text = answered(it)
+    assert first in text and "use_reentrant" in text
+    winning = it.inner_text(".ro-around mark")
+    assert winning.split()[0] == str(told(LOG).json["line"]) and "Expected to mark" in winning
+    assert "Expected to mark" in it.inner_text('[data-ro="status"]')  # which a screen reader is told
+    links = it.eval_on_selector_all(".ro-answer ol a", "links => links.map(link => link.href)")
+    assert [re.search(r"RO-\d{4}", link)[0] for link in links][0] == "RO-0003" and len(links) == 3
+    it.click(".ro-answer .md-button")
+    it.wait_for_selector(".ro-answer .md-button:text-matches('Copied|已复制')")
+
+
+def test_log_in_the_fragment_and_the_bookmarklet(page):
+    it = page(fragment="#log=" + quote("RuntimeError: 'weight' must be 2-D <img src=x onerror=alert(1)>"))
+    assert "must be 2-D" in answered(it)
+    assert not it.query_selector(".ro-answer img") and "<img" in it.inner_text(".ro-around")
+    script = it.get_attribute('[data-ro="bookmarklet"]', "href")
+    assert script.startswith("javascript:") and "#log=" in script and "getSelection" in script
+
+
+def test_a_dropped_file(page, tmp_path):
+    import gzip
+
+    it = page()
+    path = tmp_path / "train.log.gz"
+    path.write_bytes(gzip.compress(LOG.encode()))
+    it.set_input_files('[data-ro="file"]', path)
+    assert "RO-0003" in answered(it)
+    it.evaluate(
+        """text => { const data = new DataTransfer(); data.items.add(new File([text], "x.log"));
+           document.querySelector(".ro-diagnose").dispatchEvent(new DragEvent("drop", {dataTransfer: data, bubbles: true})) }""",
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n",
+    )
+    it.wait_for_selector(".ro-kind-wrapper-only")
+
+
+def test_a_paste_of_20_mb_does_not_freeze_the_page(page):
+    it = page()
+    it.evaluate(
+        """log => {
+            const line = "{'loss': 0.1234, 'grad_norm': 1.5, 'learning_rate': 1e-05, 'epoch': 0.5}\\n";
+            const data = new DataTransfer();
+            data.setData("text/plain", line.repeat(20e6 / line.length) + log);
+            window.gaps = []; let last = performance.now();
+            setInterval(() => { const now = performance.now(); gaps.push(now - last); last = now }, 10);
+            document.querySelector("#ro-log").dispatchEvent(
+                new ClipboardEvent("paste", {clipboardData: data, bubbles: true, cancelable: true}));
+            last = performance.now();
+        }""",
+        LOG,
+    )
+    assert "RO-0003" in answered(it)
+    assert it.evaluate("Math.max(...gaps)") < 1000
+
+
+def test_keyboard_reaches_everything(page):
+    it = page()
+    it.focus("#ro-log")
+    it.keyboard.insert_text(LOG[-4000:] if "Expected" in LOG[-4000:] else LOG)
+    answered(it)
+    seen = set()
+    for _ in range(40):
+        it.keyboard.press("Tab")
+        seen.add(
+            it.evaluate(
+                "document.activeElement.dataset.ro || document.activeElement.classList[0] || document.activeElement.tagName"
+            )
+        )
+    assert {"file", "bookmarklet", "ro-around", "md-button"} <= seen
+    assert it.evaluate("document.querySelector('#ro-log').labels.length") == 1
+
+
+def test_what_it_says_is_what_the_command_says(page):
+    it = page()
+    for path in LOGS[::5]:
+        expected, text = read(path)
+        it.fill("#ro-log", "")
+        it.wait_for_selector(".ro-answer:empty", state="attached")
+        it.fill("#ro-log", text)
+        answered(it)
+        assert it.get_attribute(".ro-verdict", "class").endswith(f"ro-kind-{told(text).json['kind']}")
+
+
+def test_nothing_leaves_the_page(browser, hosted):  # noqa: F811
+    for _, it, requests, complaints in visit(browser, hosted, ["diagnose/"]):
+        before = len(requests)
+        it.fill("#ro-log", LOG)
+        answered(it)
+        assert [url for url in requests[before:] if not url.startswith("blob:")] == [] and not complaints
+
+
+def test_no_script_in_the_page_itself():
+    for name in ("docs/en/diagnose.md", "docs/zh/diagnose.md", "docs/theme/diagnose.html"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=", text), name
+    code = (ROOT / "docs/theme/javascripts/diagnose-page.js").read_text(encoding="utf-8")
+    assert "innerHTML" not in code and "insertAdjacentHTML" not in code and "fetch(" not in code
