@@ -235,7 +235,7 @@ def test_the_same_bytes_in_another_folder(built, root, tmp_path):
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
         shutil.copy(root / name, tmp_path)
     newest = max(evidence.environment.date for it in KNOWN.incidents.values() for evidence in it.evidence.values())
-    subprocess.run([sys.executable, "-m", "readyonce.book", "zh", newest], cwd=tmp_path, check=True)
+    subprocess.run([sys.executable, "-m", "readyonce.book", "zh", newest, "mkdocs.zh.yml"], cwd=tmp_path, check=True)
     again = (tmp_path / "build" / "book" / "readyonce-zh.pdf").read_bytes()
     assert again == (built / "book" / "readyonce-zh.pdf").read_bytes()
 

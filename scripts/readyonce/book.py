@@ -1,6 +1,6 @@
 """Makes the book: the built pages of one language, in the order of the navigation, as one PDF.
 
-Run as `python -m readyonce.book LANGUAGE DATE`, so that both languages are set side by side.
+Run as `python -m readyonce.book LANGUAGE DATE CONFIG`, so that both languages are set side by side.
 """
 
 from __future__ import annotations
@@ -68,15 +68,15 @@ class Chapter:
         return "page-" + (re.sub(r"\W+", "-", self.address or self.title).strip("-") or "home")
 
 
-def write(root: Path, language: Language, date: str) -> Path:
-    """Set the book from `build/site/<language>`; returns its path."""
+def write(root: Path, language: Language, date: str, config_file: str) -> Path:
+    """Set the book from `build/site/<language>`, in the order of MkDocs' navigation; returns its path."""
     from weasyprint import CSS, HTML
     from weasyprint.urls import URLFetcher
 
     said = _Said()
     logging.getLogger("weasyprint").addHandler(said)
     built = root / "build" / "site" / language
-    config = _config(root, language)
+    config = _config(root / config_file)
     chapters = list(_chapters(built, config["nav"]))
     document = HTML(
         string=f'<!doctype html><html lang="{"zh-Hans" if language == "zh" else "en"}"><head></head><body></body></html>',
@@ -114,12 +114,10 @@ class _Said(logging.Handler):
 # ------------------------------------------------------------------------------ what is in it
 
 
-def _config(root: Path, language: Language) -> dict:
+def _config(path: Path) -> dict:
     from mkdocs.utils.yaml import yaml_load
 
-    from readyonce.site import CONFIG
-
-    with (root / CONFIG[language]).open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8") as file:
         return yaml_load(file)
 
 
@@ -336,6 +334,6 @@ def _link(article: Element, chapter: Chapter, pages: dict[str, Chapter], built: 
 
 if __name__ == "__main__":
     try:
-        write(Path.cwd(), sys.argv[1], sys.argv[2])
+        write(Path.cwd(), *sys.argv[1:])
     except BookError as error:
         sys.exit(str(error))

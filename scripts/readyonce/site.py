@@ -116,7 +116,7 @@ def _book(root: Path, known: catalog.Catalog, language: str, pages: Part) -> Par
     digest = hashlib.sha256(f"{pages.digest} {date}".encode())
     for path in sorted(Path(__file__).parent.glob("book*.*")):
         digest.update(path.read_bytes())
-    command = [sys.executable, "-m", "readyonce.book", language, date]
+    command = [sys.executable, "-m", "readyonce.book", language, date, CONFIG[language]]
     output = root / "build" / "book" / f"readyonce-{language}.pdf"
     return Part(f"book-{language}", command, output, digest.hexdigest())
 
