@@ -75,7 +75,7 @@ function readyonceEngine() {
     let at = 0;
     text = text.replace(COLOUR, "").replace(SPACES, " ").replace(QUOTES, '"');
     text.split("\n").forEach((raw, index) => {
-      for (let piece of raw.split("\r")) {
+      for (let piece of raw.includes("\r") ? raw.split("\r") : [raw]) {
         const prefix = PREFIX.exec(piece);
         if (prefix) piece = piece.slice(prefix[0].length);
         const body = squeeze(piece);
