@@ -30,6 +30,7 @@ function readyonceEngine() {
   const DELETED = /[\x00-\x20"'`\x7f]/;
   const ALL_DELETED = /[\x00-\x20"'`\x7f]+/g;
   const EXCEPTION = /^[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)/;
+  const ENDINGS = ["Error", "Exception", "Interrupt", "Expired", "Timeout"]; // quicker to look for than EXCEPTION
   const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
   const LISTED = /^(?:[-+]|\*{1,3}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
   const STRING = /^[bfruBFRU]{0,2}(["'])/;
@@ -52,7 +53,6 @@ function readyonceEngine() {
         quotes: /^["'`]*/.exec(wording.all[0])[0].length,
       }))
     );
-    const hinted = data.incidents.flatMap((incident) => incident.hints.flatMap((hint) => hint.any));
     return {
       data,
       wordings,
@@ -64,7 +64,6 @@ function readyonceEngine() {
       guides: data.guides.map(bytes),
       notes: data.notes.map(bytes),
       remarks: data.remarks.map(bytes),
-      clues: [...new Set([...literals(hinted), ...wordings.flatMap((wording) => wording.needs)])],
     };
   }
 
@@ -76,7 +75,7 @@ function readyonceEngine() {
     let at = 0;
     text = text.replace(COLOUR, "").replace(SPACES, " ").replace(QUOTES, '"');
     text.split("\n").forEach((raw, index) => {
-      for (let piece of raw.split("\r")) {
+      for (let piece of raw.includes("\r") ? raw.split("\r") : [raw]) {
         const prefix = PREFIX.exec(piece);
         if (prefix) piece = piece.slice(prefix[0].length);
         const body = squeeze(piece);
@@ -92,6 +91,7 @@ function readyonceEngine() {
     });
     form.bodies = bodies;
     form.text = bodies.join("");
+    form.heads = new Map(); // where each first stands: many literals begin alike
     return form;
   }
 
@@ -115,8 +115,13 @@ function readyonceEngine() {
 
   function find(form, literal, low, high, tries) {
     const head = literal.slice(0, HEAD);
-    const next = (from) =>
-      high >= form.text.length ? form.text.indexOf(head, from) : indexWithin(form.text, head, from, high);
+    if (!form.heads.has(head)) form.heads.set(head, form.text.indexOf(head));
+    const first = form.heads.get(head);
+    if (first < 0 || first >= high) return null;
+    const next = (from) => {
+      if (from <= first) return first + head.length <= high ? first : -1;
+      return high >= form.text.length ? form.text.indexOf(head, from) : indexWithin(form.text, head, from, high);
+    };
     for (let at = next(low); at >= 0 && tries; at = next(at + 1), tries--) {
       const end = extend(form, literal, at);
       if (end) return [at, end];
@@ -223,15 +228,15 @@ function readyonceEngine() {
     const form = formOf(text);
     const has = (literal) => form.text.includes(literal);
     const found = { hits: new Map(), errors: [], causes: [], explained: new Set(), launcher: null, rank: null };
-    found.clues = new Set(rules.clues.filter(has));
+    found.has = has;
     for (const wording of rules.wordings) {
-      if (!wording.needs.length || wording.needs.some((need) => found.clues.has(need))) {
+      if (!wording.needs.length || wording.needs.some(has)) {
         lookFor(rules, form, wording, found);
       }
     }
     form.bodies.forEach((whole, index) => {
-      const body = whole.slice(0, 200);
-      if (EXCEPTION.test(body) && !rules.launcherErrors.some((name) => body.includes(name))) {
+      const body = whole.length > 200 ? whole.slice(0, 200) : whole;
+      if (ENDINGS.some((ending) => body.includes(ending)) && EXCEPTION.test(body) && !rules.launcherErrors.some((name) => body.includes(name))) {
         found.errors.push(form.lines[index]);
         if (!rules.consequences.some((literal) => body.includes(literal))) found.causes.push(form.lines[index]);
       }
@@ -290,7 +295,7 @@ function readyonceEngine() {
     const ranked = rules.data.incidents
       .filter((incident) => own && incident.errors.includes(family))
       .map((incident) => {
-        const seen = incident.hints.filter((hint) => literals(hint.any).some((text) => found.clues.has(text)));
+        const seen = incident.hints.filter((hint) => literals(hint.any).some(found.has));
         const weight = seen.reduce((sum, hint) => sum + hint.weight, 0);
         return { id: incident.id, weight, why: seen.map((hint) => hint.why[language]) };
       })
