@@ -126,11 +126,13 @@ def address(built):
 
 @pytest.fixture(scope="session")
 def published(tmp_path_factory):
-    """The wiki as it is published: SITE_URL and REPO_URL are set. (its address, its folder)"""
+    """The pages as they are published: SITE_URL and REPO_URL are set. (their address, their folder)"""
     copied = copy_of(ROOT, tmp_path_factory.mktemp("published") / "copy")
     with served(copied / "site") as address:
-        told = command("site", root=copied, environment={"SITE_URL": address, "REPO_URL": REPOSITORY})
-        assert told.returncode == 0, told.stdout + told.stderr
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SITE_URL", address)
+            patch.setenv("REPO_URL", REPOSITORY)
+            assert site.build(copied, take_along=False) == 0
         yield address, copied / "site"
 
 

@@ -16,7 +16,6 @@ import zipfile
 
 import pytest
 from conftest import KNOWN, ROOT, command
-from test_browser import browser  # noqa: F401  a fixture
 
 from readyonce import catalog, diagnose, report, rules
 

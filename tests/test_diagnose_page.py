@@ -7,8 +7,7 @@ import threading
 from urllib.parse import quote
 
 import pytest
-from conftest import ROOT
-from test_browser import browser, visit  # noqa: F401  a fixture, and a visit
+from conftest import ROOT, visit
 from test_diagnose import LOGS, read, told
 
 POLICY = (

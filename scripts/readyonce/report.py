@@ -10,6 +10,7 @@ from readyonce.diagnose import Answer, Rules
 def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str:
     bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
     kind, family = told.json["kind"], rules.families.get(told.json["error"] or "")
+    colon, semicolon = say(rules, "colon", language), say(rules, "semicolon", language)
     lines = []
     if kind in ("wrapper-only", "unknown"):
         lines += [line.replace("`", "") for line in _without_answer(rules, told, language)]
@@ -25,26 +26,28 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
         mark, style = (">", bold) if number == told.json["line"] else (" ", faint)
         lines.append(f"{mark}{number:7}  {style}{_printable(line)[:160]}{off}")
     if told.json["incidents"]:
-        lines += ["", f"{say(rules, 'incidents', language)}:"]
+        lines += ["", say(rules, "incidents", language) + colon.rstrip()]
         for entry in told.json["incidents"]:
             incident = incident_of(rules, entry["id"])
             lines.append(f"  {bold}{entry['id']}{off}  {incident['short'][language]}")
-            lines.append("           " + ("; ".join(entry["why"]).replace("`", "") or say(rules, "nothing", language)))
+            lines.append("           " + (semicolon.join(entry["why"]).replace("`", "") or say(rules, "nothing", language)))
         best = incident_of(rules, told.json["incidents"][0]["id"])
-        lines += ["", f"{say(rules, 'first', language)} ({best['id']}): " + best["fix"][language].replace("`", "")]
+        first = say(rules, "first", language) + say(rules, "brackets", language, best["id"]) + colon
+        lines += ["", first + best["fix"][language].replace("`", "")]
         if best["option"]:
             lines.append(f"    {best['option']}")
-        lines += ["", f"{say(rules, 'more', language)}: readyonce explain {best['id']}"]
+        lines += ["", f"{say(rules, 'more', language)}{colon}readyonce explain {best['id']}"]
     if family:
         path = f"errors/{family['family']}/#cases" if kind == "known" else f"errors/look-alikes/#{family['family']}"
         if prefix := _prefix(rules, language):
-            lines.append(f"{say(rules, 'cases' if kind == 'known' else 'more', language)}: {prefix}{path}")
+            lines.append(f"{say(rules, 'cases' if kind == 'known' else 'more', language)}{colon}{prefix}{path}")
     return "\n".join(lines)
 
 
 def markdown(rules: Rules, told: Answer, language: str) -> str:
     prefix = _prefix(rules, language)
     kind, error, line, incidents = (told.json[key] for key in ("kind", "error", "line", "incidents"))
+    colon, semicolon = say(rules, "colon", language), say(rules, "semicolon", language)
 
     def link(words: str, path: str) -> str:
         return f"[{words}]({prefix}{path})" if prefix else words
@@ -55,7 +58,8 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
     else:
         family = rules.families[error]
         path = f"errors/{error}/" if kind == "known" else f"errors/look-alikes/#{error}"
-        lines += [f"**{link('`' + family['title'] + '`', path)}** ({say(rules, 'at-line', language, line)})", ""]
+        where = say(rules, "brackets", language, say(rules, "at-line", language, line))
+        lines += [f"**{link('`' + family['title'] + '`', path)}**{where}", ""]
         for number, shown in told.around:
             if number == line:
                 shown = shown.strip()[:300]
@@ -66,16 +70,17 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
             lines += [say(rules, "look-alike", language), ""]
         lines.append(family["text"][language])
         if incidents:
-            lines += ["", f"{say(rules, 'incidents', language)}:", ""]
+            lines += ["", say(rules, "incidents", language) + colon.rstrip(), ""]
             for entry in incidents:
                 title = f"{entry['id']} · {incident_of(rules, entry['id'])['short'][language]}"
-                why = "; ".join(entry["why"]) or say(rules, "nothing", language)
-                lines.append(f"- {link(title, 'incidents/' + entry['id'] + '/')}: {why}")
+                why = semicolon.join(entry["why"]) or say(rules, "nothing", language)
+                lines.append(f"- {link(title, 'incidents/' + entry['id'] + '/')}{colon}{why}")
             best = incident_of(rules, incidents[0]["id"])
-            lines += ["", f"**{say(rules, 'first', language)}** ({best['id']}): {best['fix'][language]}"]
+            first = f"**{say(rules, 'first', language)}**" + say(rules, "brackets", language, best["id"]) + colon
+            lines += ["", first + best["fix"][language]]
             if best["option"]:
                 lines += ["", "```bash", best["option"], "```"]
-            lines += ["", f"{say(rules, 'cases', language)}: {link(f'errors/{error}', f'errors/{error}/#cases')}"]
+            lines += ["", f"{say(rules, 'cases', language)}{colon}{link(f'errors/{error}', f'errors/{error}/#cases')}"]
     return "\n".join([*lines, "", f"<sub>ReadyOnce. {say(rules, 'footer', language)}</sub>", ""])
 
 

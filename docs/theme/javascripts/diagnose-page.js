@@ -143,10 +143,10 @@
         for (const { id, why } of incidents) {
           const incident = rules.incidents.find((one) => one.id === id);
           const item = list.appendChild(element("li", [linked(`${id} · ${incident.short[language]}`, id)]));
-          item.append(element("br"), element("span", why.join(language === "zh" ? "；" : "; ") || say("nothing"), "ro-small"));
+          item.append(element("br"), element("span", why.join(say("semicolon")) || say("nothing"), "ro-small"));
         }
         const best = rules.incidents.find((one) => one.id === incidents[0].id);
-        answer.append(element("p", [element("strong", `${say("first")} (${best.id})`), element("br"), element("span", best.fix[language])]));
+        answer.append(element("p", [element("strong", say("first") + say("brackets", best.id)), element("br"), element("span", best.fix[language])]));
         if (best.option) answer.append(plain(best.option));
         answer.append(element("p", [linked(say("cases"), error, "#cases")]));
       }

@@ -345,7 +345,7 @@ function readyonceEngine() {
     } else {
       const family = rules.families.get(error);
       const path = kind === "known" ? `errors/${error}/` : `errors/look-alikes/#${error}`;
-      lines.push(`**${link(`\`${family.title}\``, path)}** (${say("at-line", line)})`, "");
+      lines.push(`**${link(`\`${family.title}\``, path)}**${say("brackets", say("at-line", line))}`, "");
       const winning = told.around.find(([number]) => number === line);
       if (winning) {
         const shown = Array.from(winning[1].trim()).slice(0, 300).join("");
@@ -355,15 +355,15 @@ function readyonceEngine() {
       if (kind === "look-alike") lines.push(say("look-alike"), "");
       lines.push(family.text[language]);
       if (incidents.length) {
-        lines.push("", `${say("incidents")}:`, "");
+        lines.push("", say("incidents") + say("colon").trimEnd(), "");
         for (const { id, why } of incidents) {
           const incident = data.incidents.find((one) => one.id === id);
-          lines.push(`- ${link(`${id} · ${incident.short[language]}`, `incidents/${id}/`)}: ${why.join("; ") || say("nothing")}`);
+          lines.push(`- ${link(`${id} · ${incident.short[language]}`, `incidents/${id}/`)}${say("colon")}${why.join(say("semicolon")) || say("nothing")}`);
         }
         const best = data.incidents.find((one) => one.id === incidents[0].id);
-        lines.push("", `**${say("first")}** (${best.id}): ${best.fix[language]}`);
+        lines.push("", `**${say("first")}**${say("brackets", best.id)}${say("colon")}${best.fix[language]}`);
         if (best.option) lines.push("", "```bash", best.option, "```");
-        lines.push("", `${say("cases")}: ${link(`errors/${error}`, `errors/${error}/#cases`)}`);
+        lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `errors/${error}/#cases`)}`);
       }
     }
     return [...lines, "", `<sub>ReadyOnce. ${say("footer")}</sub>`, ""].join("\n");
