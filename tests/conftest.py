@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,6 +64,20 @@ def built(root) -> Path:
     """The built wiki: `site/`."""
     assert site.build(root) == 0
     return root / "site"
+
+
+@pytest.fixture(scope="session")
+def archive(built) -> Path:
+    return built / "offline" / "readyonce-offline.zip"
+
+
+@pytest.fixture(scope="session")
+def folder(archive, tmp_path_factory) -> Path:
+    """The offline copy, unpacked where addresses need escaping."""
+    place = tmp_path_factory.mktemp("taken along 离线")
+    with zipfile.ZipFile(archive) as packed:
+        packed.extractall(place)
+    return place / "readyonce-offline"
 
 
 # ------------------------------------------------------------------------------ a browser
@@ -122,6 +137,12 @@ def served(folder: Path):
 def address(built):
     with served(built) as address:
         yield address
+
+
+@pytest.fixture(scope="session")
+def disk(folder) -> str:
+    """The address of the offline copy."""
+    return folder.as_uri() + "/"
 
 
 @pytest.fixture(scope="session")

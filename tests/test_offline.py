@@ -14,20 +14,6 @@ WORDS = [("", "use_reentrant"), ("zh/", "非可重入")]
 
 
 @pytest.fixture(scope="session")
-def archive(built):
-    return built / "offline" / "readyonce-offline.zip"
-
-
-@pytest.fixture(scope="session")
-def folder(archive, tmp_path_factory):
-    """Unpacked where addresses need escaping."""
-    place = tmp_path_factory.mktemp("taken along 离线")
-    with zipfile.ZipFile(archive) as packed:
-        packed.extractall(place)
-    return place / "readyonce-offline"
-
-
-@pytest.fixture(scope="session")
 def pages(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.html"))
 

@@ -29,7 +29,7 @@ SHOWN = """() => {
 }"""
 
 
-@pytest.fixture(scope="module", params=["address"])
+@pytest.fixture(scope="module", params=["address", "disk"])
 def base(request) -> str:
     """Where the wiki is opened: a fixture's name for each way."""
     return request.getfixturevalue(request.param)
