@@ -50,7 +50,7 @@ def test_serve_rebuilds_the_language_concerned(copy, tmp_path):
         assert wait_for(lambda: "`actve` is no value for `status`" in log.read_text()[said:]), log.read_text()
         edit(copy / "snippets/RO-0001/incident.yml", "status: actve", "status: withdrawn")
         assert wait_for(lambda: "This incident is withdrawn." in read(address + "incidents/RO-0001/")), log.read_text()
-        assert "该事故已撤回。" in read(address + "zh/incidents/RO-0001/")
+        assert wait_for(lambda: "该事故已撤回。" in read(address + "zh/incidents/RO-0001/"))
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0

@@ -231,6 +231,8 @@ def serve(root: Path, port: int, open_browser: bool = False) -> int:
         return 1
     address = f"http://127.0.0.1:{server.server_port}/"
     threading.Thread(target=server.serve_forever, daemon=True).start()
+    changed = threading.Event()
+    observer = _watch(root, changed)  # before it says that it serves, or the first saved file could be missed
     print(f"\nServing {address} and {address}zh/ - Ctrl-C ends it.", flush=True)
     # Without a screen, webbrowser would start a text browser in this very terminal.
     if open_browser and (
@@ -238,20 +240,20 @@ def serve(root: Path, port: int, open_browser: bool = False) -> int:
     ):
         webbrowser.open(address)
     try:
-        _rebuild_on_change(root)
+        _rebuild_on_change(root, changed)
     except KeyboardInterrupt:
         print()
     finally:
+        observer.stop()
+        observer.join()
         server.shutdown()
         server.server_close()
     return 0
 
 
-def _rebuild_on_change(root: Path) -> None:
+def _watch(root: Path, changed: threading.Event):
     from watchdog.events import FileSystemEventHandler
     from watchdog.observers import Observer
-
-    changed = threading.Event()
 
     class Handler(FileSystemEventHandler):
         def on_any_event(self, event):
@@ -262,15 +264,15 @@ def _rebuild_on_change(root: Path) -> None:
     for name in WATCHED:
         observer.schedule(Handler(), str(root / name), recursive=True)
     observer.start()
-    try:
-        while True:
-            changed.wait()
-            time.sleep(0.2)  # an editor saves in several steps
-            changed.clear()
-            try:
-                build(root, take_along=False)
-            except catalog.CatalogError as error:
-                print(error, file=sys.stderr, flush=True)
-    finally:
-        observer.stop()
-        observer.join()
+    return observer
+
+
+def _rebuild_on_change(root: Path, changed: threading.Event) -> None:
+    while True:
+        changed.wait()
+        time.sleep(0.2)  # an editor saves in several steps
+        changed.clear()
+        try:
+            build(root, take_along=False)
+        except catalog.CatalogError as error:
+            print(error, file=sys.stderr, flush=True)
