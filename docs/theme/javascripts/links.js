@@ -74,7 +74,7 @@
       })
       choices.append(choice)
     }
-    heading.append(box)
+    heading.insertBefore(box, heading.querySelector(".headerlink")) // which is seen on hover only
   }
 
   document.querySelectorAll(".md-content :is(h1, h2, h3)[id]").forEach(control)
