@@ -399,15 +399,6 @@ def test_time_grows_with_the_length_only(unit):
     assert seconds(400_000) < 8 * seconds(100_000) + 0.2
 
 
-def test_time_in_the_browser(twin):
-    log = read(LOGS[0])[1]
-    text = (log * (1_000_000 // len(log) + 1))[:1_000_000]
-    twin([text])
-    start = time.perf_counter()
-    twin([text])
-    assert time.perf_counter() - start < 2  # a machine that is busy; tests/bench has the figure
-
-
 # ------------------------------------------------------------------------------ the command
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from conftest import CHROMIUMS, QUIET
 from playwright.sync_api import sync_playwright
-from test_browser import NAMES, QUIET
 from test_diagnose import LOGS, ROOT, RULES, generated, read, told
 
 COMMAND = [sys.executable, "-m", "readyonce.cli", "diagnose"]
@@ -112,7 +112,7 @@ def cold_start(folder: Path) -> None:
 
 
 def in_a_browser() -> None:
-    program = next(path for name in NAMES if (path := shutil.which(name)))
+    program = next(path for name in CHROMIUMS if (path := shutil.which(name)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=QUIET)
         page = browser.new_page()
