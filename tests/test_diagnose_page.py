@@ -80,7 +80,7 @@ def answered(page):
     return page.inner_text(".ro-answer")
 
 
-@pytest.mark.parametrize("language, first", [("en", "Do first (RO-0003)"), ("zh", "先这样做 (RO-0003)")])
+@pytest.mark.parametrize("language, first", [("en", "Do first (RO-0003)"), ("zh", "先这样做（RO-0003）")])
 def test_paste(page, language, first):
     it = page(language)
     it.fill("#ro-log", LOG)

@@ -329,6 +329,13 @@ class DecisionFile(Model):
     rows: list[DecisionRow]
 
 
+class Phrase(Text):
+    """Words that are put together with others: spaces count."""
+
+    en: str
+    zh: str
+
+
 class DiagnoseFile(Model):
     """`diagnose.yml`: the strings that belong to no family, and the words of the answers."""
 
@@ -339,7 +346,7 @@ class DiagnoseFile(Model):
     guides: list[NonEmpty]
     notes: list[str]  # spaces count here and in the next
     remarks: list[str]
-    words: dict[Slug, Text]
+    words: dict[Slug, Phrase]
 
 
 M = TypeVar("M", bound=Model)
