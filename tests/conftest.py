@@ -60,10 +60,16 @@ def observed(request, known):
 
 
 @pytest.fixture(scope="session")
-def built(root) -> Path:
-    """The built wiki: `site/`."""
-    assert site.build(root) == 0
+def built(request, root) -> Path:
+    """The built wiki: `site/`. The book and the offline copy only if a selected test reads them: they take a minute."""
+    read = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    assert site.build(root, take_along=bool(read & {"books", "archive"})) == 0
     return root / "site"
+
+
+@pytest.fixture(scope="session")
+def books(built) -> Path:
+    return built / "book"
 
 
 @pytest.fixture(scope="session")

@@ -27,8 +27,8 @@ def language(request):
 
 
 @pytest.fixture(scope="session")
-def path(built, language):
-    return built / "book" / f"readyonce-{language}.pdf"
+def path(books, language):
+    return books / f"readyonce-{language}.pdf"
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,7 @@ def texts(path):
 
 
 @pytest.fixture(scope="session")
-def articles(built, root, language):
+def articles(books, root, language):
     """Page of the navigation → its article."""
     folder, pages = root / "build" / "site" / language, {}
     navigation = (root / {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}[language]).read_text(encoding="utf-8")
@@ -230,14 +230,14 @@ def test_cover_has_version_and_date_of_the_newest_evidence(texts, known):
     assert __version__ in texts[0] and newest in texts[0]
 
 
-def test_the_same_bytes_in_another_folder(built, root, tmp_path):
+def test_the_same_bytes_in_another_folder(books, root, tmp_path):
     shutil.copytree(root / "build" / "site" / "zh", tmp_path / "build" / "site" / "zh")
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
         shutil.copy(root / name, tmp_path)
     newest = max(evidence.environment.date for it in KNOWN.incidents.values() for evidence in it.evidence.values())
     subprocess.run([sys.executable, "-m", "readyonce.book", "zh", newest, "mkdocs.zh.yml"], cwd=tmp_path, check=True)
     again = (tmp_path / "build" / "book" / "readyonce-zh.pdf").read_bytes()
-    assert again == (built / "book" / "readyonce-zh.pdf").read_bytes()
+    assert again == (books / "readyonce-zh.pdf").read_bytes()
 
 
 def test_without_fonts_the_wiki_builds_and_a_line_says_how_to_get_the_book(copy, capsys, monkeypatch):

@@ -30,7 +30,7 @@ SHOWN = """() => {
 
 
 @pytest.fixture(scope="module", params=["address", "disk"])
-def base(request) -> str:
+def base(request, archive) -> str:
     """Where the wiki is opened: a fixture's name for each way."""
     return request.getfixturevalue(request.param)
 

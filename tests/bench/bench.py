@@ -72,7 +72,7 @@ def explain(root: Path) -> None:
 def site(root: Path) -> None:
     run(["make", "site"], root)
     unchanged = [seconds(lambda: run(["make", "site"], root)) for _ in range(REPEATS)]
-    for stamp in (root / "build" / "site").glob("*.digest"):
+    for stamp in (root / "build" / "stamps").glob("*"):
         stamp.unlink()
     whole = seconds(lambda: run(["make", "site"], root))
     print(
