@@ -1,6 +1,7 @@
 """The lab tells hang, teardown and crash apart, and leaves nothing behind."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-
 from readyonce import catalog, lab
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
@@ -60,6 +60,7 @@ variants:
 def toy(tmp_path_factory, known):
     folder = tmp_path_factory.mktemp("lab") / "snippets" / "RO-0900"
     folder.mkdir(parents=True)
+    shutil.copy(known.root / "snippets" / "diagnose.yml", folder.parent)
     (folder / "repro.py").write_text(REPRO)
     names = ("fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down")
     variants = "".join(f"  {name}: {{text: *t, outcome: match}}\n" for name in names)
