@@ -18,7 +18,7 @@ from readyonce import site
 LANGUAGES = ("en", "zh")
 # Points; as in book.css. What stands outside is a running head or a page number.
 LEFT, TOP, BOTTOM = (millimetres / 25.4 * 72 for millimetres in (18, 20, 18))
-LEFT_OUT = ("headerlink", "md-content__button", "md-source-file", "ro-repository")
+LEFT_OUT = ("headerlink", "md-content__button", "md-source-file", "ro-repository", "ro-diagnose")
 
 
 @pytest.fixture(scope="session", params=LANGUAGES)

@@ -69,6 +69,18 @@ def test_search_finds_and_its_result_opens(browser, folder, language, word):
         assert all(url.startswith((address, "data:", "blob:")) for url in requests), requests
 
 
+@pytest.mark.parametrize("language", ["", "zh/"])
+def test_diagnose_answers(browser, root, folder, language):
+    log = (root / "tests" / "logs" / "RO-0003-reported.log").read_text(encoding="utf-8").partition("\n")[2]
+    for _, page, requests, complaints in visit(
+        browser, folder.as_uri() + "/", [f"{language}diagnose.html"], offline=True
+    ):
+        page.fill("#ro-log", log)
+        page.wait_for_selector(".ro-verdict")
+        assert "RO-0003" in page.locator(".ro-answer li").first.inner_text()
+        assert not complaints and all(url.startswith(("file:", "data:", "blob:")) for url in requests)
+
+
 def test_dark_mode_stays_from_page_to_page(browser, folder):
     with browser.new_context(offline=True, color_scheme="light") as opened:
         page = opened.new_page()
@@ -102,5 +114,6 @@ def test_the_same_bytes_in_another_folder(archive, root, copy):
             target = copy / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
+    (copy / ".git").symlink_to(root / ".git")  # what changed lately is a page
     assert site.build(copy) == 0
     assert (copy / "site" / "offline" / archive.name).read_bytes() == archive.read_bytes()
