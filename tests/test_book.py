@@ -76,7 +76,7 @@ class Article(HTMLParser):
             self._heading = []
         if tag == "a" and re.match("https?://", attributes.get("href", "")):
             self.addresses.add(attributes["href"])
-        if tag in ("svg", "button", "form") or set(LEFT_OUT) & set((attributes.get("class") or "").split()):
+        if tag in ("svg", "button", "form", "noscript") or set(LEFT_OUT) & set((attributes.get("class") or "").split()):
             self._inside.append(tag)
         elif tag in self._inside:
             self._inside.append(tag)
