@@ -113,7 +113,7 @@ def browser():
 
 
 @contextlib.contextmanager
-def served(folder: Path):
+def served(folder: Path, headers: Mapping[str, str] = {}):
     """The wiki under a sub-path, as many hosts have it; its own page where nothing is found."""
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -128,6 +128,11 @@ def served(folder: Path):
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()
             self.wfile.write(page.read_bytes())
+
+        def end_headers(self):
+            for name, value in headers.items():
+                self.send_header(name, value)
+            super().end_headers()
 
         def log_message(self, format, *arguments):
             pass

@@ -249,6 +249,16 @@ def test_without_fonts_the_wiki_builds_and_a_line_says_how_to_get_the_book(copy,
     assert ".pdf" not in (copy / "site" / "index.html").read_text(encoding="utf-8")
 
 
+def test_links_that_leave_the_book_know_their_language(monkeypatch, tmp_path):
+    monkeypatch.setenv("SITE_URL", "https://wiki.example.com/")
+    article = ElementTree.fromstring('<article><a href="../../">here</a><a href="../new/">a page</a></article>')
+    article.append(ElementTree.fromstring('<a href="../../../api/v1/claims.json">data</a>'))
+    chapter, home = setter.Chapter("RO-0001", 2, "incidents/RO-0001/"), setter.Chapter("ReadyOnce", 1, "")
+    notes = setter._link(article, chapter, {"": home}, tmp_path, "zh")
+    assert article.find("a").get("href") == f"#{home.id}"
+    assert list(notes) == ["https://wiki.example.com/zh/incidents/new/", "https://wiki.example.com/api/v1/claims.json"]
+
+
 def test_what_is_folded_is_opened_and_tabs_keep_their_labels():
     element = ElementTree.fromstring(
         "<article><details><summary>More</summary><p>Inside.</p></details> and"

@@ -1,13 +1,12 @@
 """The page Diagnose in a real browser: hosted under a strict policy, and from a local folder."""
 
-import functools
-import http.server
+import base64
+import hashlib
 import re
-import threading
 from urllib.parse import quote
 
 import pytest
-from conftest import ROOT, visit
+from conftest import ROOT, served, visit
 from test_diagnose import LOGS, read, told
 
 POLICY = (
@@ -24,31 +23,14 @@ SHIM = """document.addEventListener("readystatechange", () => {
 @pytest.fixture(scope="session")
 def hosted(built):
     """Under a sub-path, with a policy that allows the theme's own inline scripts and no other."""
-    import base64
-    import hashlib
-
     page = (built / "diagnose/index.html").read_text(encoding="utf-8")
     inline = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     hashes = " ".join(
         f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" for code in inline
     )
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def translate_path(self, path):
-            return super().translate_path(path.removeprefix("/wiki"))
-
-        def end_headers(self):
-            self.send_header("Content-Security-Policy", POLICY.format(hashes))
-            super().end_headers()
-
-        def log_message(self, format, *arguments):
-            pass
-
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=built))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/wiki/"
-    server.shutdown()
-    server.server_close()
+    with served(built, {"Content-Security-Policy": POLICY.format(hashes)}) as address:
+        yield address
 
 
 @pytest.fixture(params=["hosted", "folder"])

@@ -12,13 +12,9 @@ SCHEMA = Path(__file__).with_name("schema.json")
 
 
 def files(catalog: Catalog) -> dict[str, str]:
-    """File name → text of everything that is published."""
-    lists = {
-        "incidents.json": incidents_json(catalog),
-        "errors.json": errors_json(catalog),
-        "claims.json": claims_json(catalog),
-    }
-    return {name: to_json(value) for name, value in lists.items()} | {"schema.json": SCHEMA.read_text(encoding="utf-8")}
+    """File name → text of everything that is published; the names are `NAMES`."""
+    lists = {f"{name}.json": to_json(make(catalog)) for name, make in _LISTS.items()}
+    return lists | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
 
 
 def errors_json(catalog: Catalog) -> list[dict]:
@@ -26,12 +22,11 @@ def errors_json(catalog: Catalog) -> list[dict]:
 
 
 def _error_json(catalog: Catalog, family: FamilyFile) -> dict:
-    own = family.page == "own"
     return {
         "id": family.family,
         "title": family.title.model_dump(),
         "text": family.text.model_dump(),
-        "page": f"errors/{family.family}/" if own else f"errors/look-alikes/#{family.family}",
+        "page": family.path,
         "yields": bool(family.yields),
         "wordings": [{"all": wording.all, "none": wording.none} for wording in family.wordings],
         "incidents": [i.id for i in catalog.incidents.values() if family.family in i.file.errors],
@@ -89,6 +84,10 @@ def _claim_json(incident: Incident, name: str, claim: Claim) -> dict:
         "evidence": sorted({f"snippets/{incident.id}/evidence/{j.environment}.json" for j in judgement.predictions}),
         "sources": [source.url for source in claim.sources],
     }
+
+
+_LISTS = {"incidents": incidents_json, "errors": errors_json, "claims": claims_json}
+NAMES = (*(f"{name}.json" for name in _LISTS), SCHEMA.name)
 
 
 def to_json(value: object) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes.util
 import logging
-import os
 import re
 import subprocess
 import sys
@@ -18,7 +17,7 @@ from pathlib import Path
 from urllib.parse import urldefrag, urljoin
 from xml.etree.ElementTree import Element, SubElement
 
-from readyonce import __version__
+from readyonce import __version__, links
 from readyonce.catalog import Language
 from readyonce.words import say
 
@@ -177,7 +176,7 @@ def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language:
         return section
     article = deepcopy(chapter.article)
     _clean(article)
-    notes = _link(article, chapter, pages, built)
+    notes = _link(article, chapter, pages, built, language)
     heading = article.find(".//h1")
     heading.set("data-title", chapter.title)
     for element in article.iter():
@@ -186,13 +185,11 @@ def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language:
         if element.tag == f"{_SVG}svg":
             # A drawing sees no style sheet but its own.
             SubElement(element, f"{_SVG}style").text = _figure_style()
-    site = os.environ.get("SITE_URL", "").rstrip("/")
     if chapter.address:
-        where = f"{'zh/' if language == 'zh' else ''}{chapter.address}"
+        site = links.site_url()
+        where = links.address(site or "/", chapter.address, language)
         line = SubElement(section, "p", {"class": "address"})
-        SubElement(line, "a", href=f"{site}/{where}").text = f"{site}/{where}"
-        if not site:
-            line[0].tag, line[0].attrib = "span", {}
+        SubElement(line, *(("a", {"href": where}) if site else ("span",))).text = where
     section.extend(article)
     if notes:
         SubElement(section, "p", {"class": "head"}).text = say("addresses", language)
@@ -297,25 +294,27 @@ def _set_code(code: Element) -> None:
         code.extend(line)
 
 
-def _link(article: Element, chapter: Chapter, pages: dict[str, Chapter], built: Path) -> dict[str, int]:
+def _link(
+    article: Element, chapter: Chapter, pages: dict[str, Chapter], built: Path, language: Language
+) -> dict[str, int]:
     """Aim links at the book's own pages; number the others' addresses, and return those."""
     notes: dict[str, int] = {}
-    here = f"/{chapter.address}"
-    site = os.environ.get("SITE_URL", "").rstrip("/")
+    top = links.address("/", "", language)
+    here, site = top + chapter.address, links.site_url().rstrip("/")
     parents = [(parent, child) for parent in article.iter() for child in parent]
     for element in article.iter():
         if "id" in element.attrib and not element.tag.startswith(_SVG):
             element.set("id", f"{chapter.id}--{element.get('id')}")
         if source := element.get("src"):
-            element.set("src", built.as_uri() + urljoin(here, source))
+            element.set("src", f"{built.as_uri()}/{urljoin(here, source).removeprefix(top)}")
     for parent, link in parents:
         address = link.get("href")
         if link.tag != "a" or not address:
             continue
         link.attrib = {name: link.get(name) for name in ("id", "href", "class") if name in link.attrib}
         path, anchor = urldefrag(urljoin(here, address))
-        if path.removeprefix("/") in pages and not re.match(r"\w+:", address):
-            target = pages[path.removeprefix("/")]
+        if path.removeprefix(top) in pages and not re.match(r"\w+:", address):
+            target = pages[path.removeprefix(top)]
             link.set("href", f"#{target.id}--{anchor}" if anchor else f"#{target.id}")
             if target is not chapter:
                 link.set("class", "elsewhere")

@@ -293,6 +293,16 @@ class FamilyFile(Model):
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []
 
+    @property
+    def source(self) -> str:
+        """Where it is described, as a link below `errors/`."""
+        return f"{self.family}.md" if self.page == "own" else f"look-alikes.md#{self.family}"
+
+    @property
+    def path(self) -> str:
+        """The same as an address of the site."""
+        return "errors/" + self.source.replace(".md", "/")
+
     def matches(self, message: str) -> bool:
         return any(_wording_matches(wording, message) for wording in self.wordings)
 

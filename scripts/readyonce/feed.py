@@ -17,19 +17,16 @@ ATOM = "http://www.w3.org/2005/Atom"
 
 def files(catalog: Catalog) -> dict[str, str]:
     """Path in the site → text. The feed needs SITE_URL, since each of its ids is an address."""
-    made = {}
-    for language in LANGUAGES:
-        folder = "" if language == "en" else f"{language}/"
-        made[f"{folder}llms.txt"] = llms(catalog, language)
-        if links.site_url():
-            made[f"{folder}feed.xml"] = atom(catalog, language)
+    made = {links.address("", "llms.txt", language): llms(catalog, language) for language in LANGUAGES}
+    if links.site_url():
+        known = history.dates(catalog.root)
+        made |= {links.address("", "feed.xml", language): atom(catalog, known, language) for language in LANGUAGES}
     return made
 
 
-def atom(catalog: Catalog, language: Language) -> str:
-    """An entry for each incident, the last changed first. Dates come from git, else from the evidence."""
+def atom(catalog: Catalog, known: dict[str, tuple[str, str]], language: Language) -> str:
+    """An entry for each incident, the last changed first. Dates are those `known` from git, else the evidence's."""
     site = links.site_url()
-    known = history.dates(catalog.root)
     dated = [(known.get(id) or _dates(incident), incident) for id, incident in catalog.incidents.items()]
     dated.sort(key=lambda entry: (entry[0][1], entry[1].id), reverse=True)
     feed = ElementTree.Element("feed", {"xmlns": ATOM, "xml:lang": {"en": "en", "zh": "zh-Hans"}[language]})
@@ -91,6 +88,6 @@ def llms(catalog: Catalog, language: Language) -> str:
         if lines := groups.pop(name, None):
             parts.append(f"## {say(name or 'pages', language)}\n\n" + "\n".join(lines) + "\n")
     up = "" if language == "en" or links.site_url() else "../"
-    data = [f"- [{name}]({links.site_url() or up}api/v1/{name})" for name in sorted(api.files(catalog))]
+    data = [f"- [{name}]({links.site_url() or up}api/v1/{name})" for name in sorted(api.NAMES)]
     parts.append(f"## {say('data', language)}\n\n" + "\n".join(data) + "\n")
     return "\n".join(parts)

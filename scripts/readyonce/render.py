@@ -42,6 +42,7 @@ from readyonce.words import (
     cite_all,
     code,
     family_link,
+    in_environment,
     number,
     percent,
     run_id,
@@ -381,7 +382,7 @@ def numbers(incident: Incident) -> str:
     """Every figure prose may need, a section each: `numbers.md:VARIANT`, `numbers.md:diverge` ..."""
     figures = {}
     for environment, evidence in incident.evidence.items():
-        suffix = "" if environment == "current" else f"-in-{environment.replace('.', '-')}"
+        suffix = in_environment(environment)
         for run in evidence.runs:
             if run.gradient_error is not None:
                 figures[f"{run.variant}{suffix}"] = number(run)
@@ -557,9 +558,7 @@ def look_alike(family: FamilyFile, seen: str, language: Language) -> str:
 def diagnose_links(catalog: Catalog) -> str:
     """Every page that a diagnosis may lead to; the script takes the addresses from here, as this build has them."""
     targets = {id: f"incidents/{id}.md" for id in catalog.incidents}
-    for family in catalog.families.values():
-        own = f"errors/{family.family}.md"
-        targets[family.family] = own if family.page == "own" else f"errors/look-alikes.md#{family.family}"
+    targets |= {name: f"errors/{family.source}" for name, family in catalog.families.items()}
     return "".join(f'- [{name}]({target}){{ data-ro-to="{name}" }}\n' for name, target in targets.items())
 
 

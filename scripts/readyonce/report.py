@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from readyonce import links
 from readyonce.diagnose import Answer, Rules
 
 
@@ -30,7 +31,9 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
         for entry in told.json["incidents"]:
             incident = incident_of(rules, entry["id"])
             lines.append(f"  {bold}{entry['id']}{off}  {incident['short'][language]}")
-            lines.append("           " + (semicolon.join(entry["why"]).replace("`", "") or say(rules, "nothing", language)))
+            lines.append(
+                "           " + (semicolon.join(entry["why"]).replace("`", "") or say(rules, "nothing", language))
+            )
         best = incident_of(rules, told.json["incidents"][0]["id"])
         first = say(rules, "first", language) + say(rules, "brackets", language, best["id"]) + colon
         lines += ["", first + best["fix"][language].replace("`", "")]
@@ -38,7 +41,7 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
             lines.append(f"    {best['option']}")
         lines += ["", f"{say(rules, 'more', language)}{colon}readyonce explain {best['id']}"]
     if family:
-        path = f"errors/{family['family']}/#cases" if kind == "known" else f"errors/look-alikes/#{family['family']}"
+        path = family["path"] + ("#cases" if kind == "known" else "")
         if prefix := _prefix(rules, language):
             lines.append(f"{say(rules, 'cases' if kind == 'known' else 'more', language)}{colon}{prefix}{path}")
     return "\n".join(lines)
@@ -57,9 +60,8 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
         lines += _without_answer(rules, told, language)
     else:
         family = rules.families[error]
-        path = f"errors/{error}/" if kind == "known" else f"errors/look-alikes/#{error}"
         where = say(rules, "brackets", language, say(rules, "at-line", language, line))
-        lines += [f"**{link('`' + family['title'] + '`', path)}**{where}", ""]
+        lines += [f"**{link('`' + family['title'] + '`', family['path'])}**{where}", ""]
         for number, shown in told.around:
             if number == line:
                 shown = shown.strip()[:300]
@@ -80,7 +82,7 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
             lines += ["", first + best["fix"][language]]
             if best["option"]:
                 lines += ["", "```bash", best["option"], "```"]
-            lines += ["", f"{say(rules, 'cases', language)}{colon}{link(f'errors/{error}', f'errors/{error}/#cases')}"]
+            lines += ["", f"{say(rules, 'cases', language)}{colon}{link(f'errors/{error}', family['path'] + '#cases')}"]
     return "\n".join([*lines, "", f"<sub>ReadyOnce. {say(rules, 'footer', language)}</sub>", ""])
 
 
@@ -117,7 +119,7 @@ def _without_answer(rules: Rules, told: Answer, language: str) -> list[str]:
 
 def _prefix(rules: Rules, language: str) -> str | None:
     site = rules.data["site"]
-    return f"{site}/" if site and language == "en" else f"{site}/{language}/" if site else None
+    return links.address(f"{site}/", "", language) if site else None
 
 
 def _printable(line: str) -> str:

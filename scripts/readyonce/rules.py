@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from readyonce.catalog import Catalog, Text
+from readyonce.catalog import Catalog
 
 
 def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = None) -> dict[str, Any]:
@@ -19,8 +19,9 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                 "family": family.family,
                 "title": family.title.en,
                 "page": family.page,
+                "path": family.path,
                 "yields": family.yields,
-                "text": _both(family.text),
+                "text": family.text.model_dump(),
                 "wordings": [
                     {"all": wording.all, "none": wording.none, "needs": wording.needs} for wording in family.wordings
                 ],
@@ -31,11 +32,12 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
             {
                 "id": incident.id,
                 "errors": incident.file.errors,
-                "short": _both(incident.file.short),
-                "fix": _both(incident.file.fix.text),
+                "short": incident.file.short.model_dump(),
+                "fix": incident.file.fix.text.model_dump(),
                 "option": incident.file.fix.option,
                 "hints": [
-                    {"any": hint.any, "weight": hint.weight, "why": _both(hint.why)} for hint in incident.file.hints
+                    {"any": hint.any, "weight": hint.weight, "why": hint.why.model_dump()}
+                    for hint in incident.file.hints
                 ],
             }
             for incident in catalog.incidents.values()
@@ -48,12 +50,8 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
         "guides": general.guides,
         "notes": general.notes,
         "remarks": general.remarks,
-        "words": {key: _both(text) for key, text in general.words.items()},
+        "words": {key: text.model_dump() for key, text in general.words.items()},
     }
-
-
-def _both(text: Text) -> dict[str, str]:
-    return {"en": text.en, "zh": text.zh}
 
 
 def to_json(rules: dict[str, Any]) -> str:

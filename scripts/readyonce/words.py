@@ -137,7 +137,12 @@ def code(text: str) -> str:
 
 def run_id(variant: str, environment: str) -> str:
     """The anchor of a run on its incident's page."""
-    return f"run-{variant}" + ("" if environment == "current" else f"-in-{environment.replace('.', '-')}")
+    return f"run-{variant}{in_environment(environment)}"
+
+
+def in_environment(environment: str) -> str:
+    """What names of anchors and sections end with for runs outside the current environment."""
+    return "" if environment == "current" else f"-in-{environment.replace('.', '-')}"
 
 
 def cite(source: Source, language: Language) -> str:
@@ -152,8 +157,7 @@ def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str
     family = catalog.families.get(name)
     if family is None:
         return f"`{name}`"  # `readyonce check` says so; here it must not hide the other problems
-    page = f"{name}.md" if family.page == "own" else f"look-alikes.md#{name}"
-    return f"[{family.title[language]}]({to}{page})"
+    return f"[{family.title[language]}]({to}{family.source})"
 
 
 def number(run: Run) -> str:

@@ -344,8 +344,7 @@ function readyonceEngine() {
       lines.push(say(told.note || "not-known"), "", say("keep"));
     } else {
       const family = rules.families.get(error);
-      const path = kind === "known" ? `errors/${error}/` : `errors/look-alikes/#${error}`;
-      lines.push(`**${link(`\`${family.title}\``, path)}**${say("brackets", say("at-line", line))}`, "");
+      lines.push(`**${link(`\`${family.title}\``, family.path)}**${say("brackets", say("at-line", line))}`, "");
       const winning = told.around.find(([number]) => number === line);
       if (winning) {
         const shown = Array.from(winning[1].trim()).slice(0, 300).join("");
@@ -363,7 +362,7 @@ function readyonceEngine() {
         const best = data.incidents.find((one) => one.id === incidents[0].id);
         lines.push("", `**${say("first")}**${say("brackets", best.id)}${say("colon")}${best.fix[language]}`);
         if (best.option) lines.push("", "```bash", best.option, "```");
-        lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `errors/${error}/#cases`)}`);
+        lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `${family.path}#cases`)}`);
       }
     }
     return [...lines, "", `<sub>ReadyOnce. ${say("footer")}</sub>`, ""].join("\n");
