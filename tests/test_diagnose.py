@@ -15,7 +15,7 @@ import time
 import zipfile
 
 import pytest
-from conftest import KNOWN, ROOT, command
+from conftest import KNOWN, ROOT, command, edit
 
 from readyonce import catalog, diagnose, report, rules
 
@@ -577,3 +577,25 @@ def test_wheel_works_without_project_and_dependencies(tmp_path):
         article = readyonce("explain", "RO-0001", "--lang", language)
         assert article.returncode == 0 and KNOWN.incidents["RO-0001"].file.title[language] in article.stdout
     assert readyonce("explain", "RO-9999").returncode == 2
+
+
+# ------------------------------------------------------------------------------ compiled rules are never stale
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "scripts" / "readyonce" / "rules.py").touch(),
+        lambda root: edit(root / "snippets" / "errors" / "no-grad-fn.yml", "no-grad-fn", "no-grad-fn"),
+        lambda root: (root / "snippets" / "errors" / "fsdp-dtype.yml").unlink(),
+    ],
+    ids=["code", "signature", "deletion"],
+)
+def test_what_is_older_than_its_sources_is_compiled_again(copy, change):
+    compiled, package = copy / "build" / "rules.json", {"PYTHONPATH": str(copy / "scripts")}
+    assert command("diagnose", "-", root=copy, environment=package, input="fine\n").returncode == 1
+    compiled.write_text('{"families": []}', encoding="utf-8")
+    change(copy)
+    done = command("diagnose", "-", root=copy, environment=package, input="fine\n")
+    assert done.returncode == 1, done.stderr
+    assert "path" in json.loads(compiled.read_text(encoding="utf-8"))["families"][0]

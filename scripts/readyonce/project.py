@@ -25,13 +25,17 @@ def find() -> Path | None:
 
 
 def rules() -> str | None:
-    """The compiled rules, as JSON: the wheel's own, else the project's, compiled again when a source is newer."""
+    """The compiled rules, as JSON: the wheel's own, else the project's, compiled again when a source is newer.
+
+    The compiler's own code is a source, and so are the folders, whose time changes when a file goes.
+    """
     if (carried := DATA / "rules.json").is_file():
         return carried.read_text(encoding="utf-8")
     if (root := find()) is None:
         return None
     compiled, snippets = root / "build" / "rules.json", root / "snippets"
-    sources = [snippets / "diagnose.yml", *snippets.glob("errors/*.yml"), *snippets.glob("RO-*/incident.yml")]
+    sources = [snippets, snippets / "errors", snippets / "diagnose.yml", *snippets.glob("errors/*.yml")]
+    sources += [*snippets.glob("RO-*/incident.yml"), *map(Path(__file__).with_name, ("rules.py", "catalog.py"))]
     with contextlib.suppress(OSError):
         if compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
             return compiled.read_text(encoding="utf-8")
