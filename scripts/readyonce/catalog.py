@@ -107,6 +107,7 @@ class VariantEntry(Declaration):
     launcher: Literal["torchrun", "python"] = "torchrun"
     claims: list[Slug] = []
     shows: list[NonEmpty] = []  # what its message contains, beyond the family's wording
+    lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
     only: list[str] | None = None  # the environments it runs in, where they are not all of its file's
     differs: dict[str, Declaration] = {}  # environment -> the outcome there, where it is another
 
@@ -221,6 +222,7 @@ class IncidentFile(Model):
     affected: list[Affected]
     files: dict[str, list[str]]  # which repro runs in which environments
     commands: dict[str, list[str]] = {}  # whose options are recorded in which environments
+    reference: dict[str, str] = {}  # `lines` that turn checkpointing off: what a command's run is compared with
     time_limit: int = Field(120, ge=1)  # seconds for one variant
     variants: dict[Slug, VariantEntry]
     matrices: list[Matrix] = []
@@ -377,6 +379,12 @@ class Variant:
     claims: tuple[str, ...]
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
+    lines: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is the framework's own command, not a repro."""
+        return self.file.endswith(".sh")
 
 
 @dataclass(frozen=True)
@@ -517,6 +525,7 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
                 if entry.only is None or where in entry.only
             },
             tuple(entry.shows),
+            entry.lines,
         )
         for name, entry in file.variants.items()
     }

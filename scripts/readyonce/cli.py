@@ -119,7 +119,7 @@ def _show(rules, answer, options) -> str:
 
 
 def run(options) -> int:
-    from readyonce import lab
+    from readyonce import lab, launch
 
     catalog = _catalog()
     root = catalog.find_root()
@@ -135,7 +135,11 @@ def run(options) -> int:
     python = _interpreter(root, environment)
     if options.variant:
         variant = variants[options.variant]
-        seen = lab.alone(known, incident, variant, python)
+        if variant.is_command:
+            with launch.Commands(known, incident, python) as commands:
+                seen = commands.run(variant)
+        else:
+            seen = lab.alone(known, incident, variant, python)
         print(seen.log if options.log or seen.error is None and seen.outcome == "error" else (seen.message or ""))
         print(_sentence(seen))
         return _as_declared(seen, variant.declared[environment])
@@ -150,8 +154,14 @@ def run(options) -> int:
         mark = "as declared" if agrees else f"DECLARED: {declared}"
         print(f"{seen.variant:{width}}  {_short(seen):34}  {mark}", flush=True)
 
-    print(f"{_count(len(variants), 'variant')} in one launch ...", flush=True)
-    lab.together(known, incident, [(v, 1) for v in variants.values()], python, show)
+    repros = [variant for variant in variants.values() if not variant.is_command]
+    if repros:
+        print(f"{_count(len(repros), 'variant')} in one launch ...", flush=True)
+        lab.together(known, incident, [(variant, 1) for variant in repros], python, show)
+    with launch.Commands(known, incident, python) as commands:
+        for variant in variants.values():
+            if variant.is_command:
+                show(commands.run(variant))
     return GOOD if good else DIFFERENT
 
 
@@ -172,10 +182,12 @@ def verify(options) -> int:
 
 def _verify(root, known, incident, environment, options) -> list[str]:
     """Run an incident's variants in one environment; returns a line for each difference."""
-    from readyonce import lab
+    from readyonce import lab, launch
 
     python = _interpreter(root, environment)
-    variants = [v for v in incident.variants.values() if environment in v.declared]
+    declared_here = [v for v in incident.variants.values() if environment in v.declared]
+    variants = [v for v in declared_here if not v.is_command]
+    of_framework = [v for v in declared_here if v.is_command]
     label = f"{incident.id} in {environment}"
     done = 0
 
@@ -199,9 +211,16 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         for seen in lab.each_alone(known, incident, variants, python):
             single[seen.variant] = seen
             tick(seen)
+    if of_framework:
+        done, total = 0, len(of_framework)
+        with launch.Commands(known, incident, python) as commands:
+            for variant in of_framework:
+                single[variant.name] = commands.run(variant)
+                shared.append(single[variant.name])
+                tick(shared[-1])
     _progress("")
     faults = []
-    for seen in [*shared, *single.values()]:
+    for seen in dict.fromkeys([*shared, *single.values()]):
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
             details = seen.message or seen.log[-3000:]

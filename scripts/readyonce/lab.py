@@ -76,10 +76,12 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
         shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        if subprocess.run([*pip, "-r", requirements]).returncode:
-            raise LabError(f"environment `{environment}` does not install; pip said why above")
+        # uv links what an environment shares with the others, and resolves what pip tries one by one.
+        uv = [sys.executable, "-m", "uv"]
+        install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", folder, "-r", requirements]
+        for step in ([*uv, "venv", "--quiet", "--python", sys.executable, folder], install):
+            if subprocess.run(step).returncode:
+                raise LabError(f"environment `{environment}` does not install; uv said why above")
         stamp.write_text(wanted, encoding="utf-8")
     return folder / "bin" / "python"
 
@@ -115,7 +117,7 @@ def options_of(python: Path, command: str) -> list[str]:
         capture_output=True,
         text=True,
         timeout=300,
-        env=_environment(python.parent),
+        env=environment_of(python.parent),
     )
     options = sorted(set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*", told.stdout)))
     if told.returncode or not options:
@@ -273,7 +275,7 @@ _under_way: set[str] = set()  # the tokens of the launches that run now
 
 
 @contextmanager
-def running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Popen]:
+def running(command: list, python: Path, scratch: str, variables: dict[str, str] = {}) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
     token = uuid.uuid4().hex
     _under_way.add(token)
@@ -286,7 +288,7 @@ def running(command: list, python: Path, scratch: str) -> Iterator[subprocess.Po
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=scratch,
-            env=_environment(python.parent) | {TOKEN: token},
+            env=environment_of(python.parent) | variables | {TOKEN: token},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -332,7 +334,7 @@ def _kill(token: str) -> None:
     psutil.wait_procs(ours, timeout=10)
 
 
-def _environment(bin_folder: Path) -> dict[str, str]:
+def environment_of(bin_folder: Path) -> dict[str, str]:
     """The environment of a run: one thread a rank, no writes beside the repro, its own caches."""
     unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}

@@ -12,5 +12,6 @@ NPROC_PER_NODE="$GPUS" swift rlhf \
     --reward_funcs accuracy \
     --num_generations "$GPUS" \
     --output_dir "$OUTPUT" \
-    --gradient_checkpointing_kwargs '{"use_reentrant": false}'
+    --gradient_checkpointing_kwargs '{"use_reentrant": false}' \
+    "$@"
 # --8<-- [end:command]

@@ -1,0 +1,152 @@
+"""Runs the framework's own command, `launch.sh`, as a reader types it, with a tiny model in place of the real one.
+
+What a run trained is compared with the same launch without checkpointing: same ranks, seed and data.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+from readyonce.catalog import Catalog, Incident, Variant
+from readyonce.lab import START_LIMIT, LabError, Observation, environment_of, message_in, running
+
+TOLERANCE = 1e-5  # the largest difference of a `match`, as in the repros
+
+
+class Commands:
+    """The commands of one incident in one environment. Holds the tiny model and the runs to compare with; close it."""
+
+    def __init__(self, catalog: Catalog, incident: Incident, python: Path):
+        self.catalog, self.incident, self.python = catalog, incident, python
+        self._folder = tempfile.TemporaryDirectory(prefix="readyonce-")
+        self._scratch = Path(self._folder.name)
+        self._references: dict[str, Path] = {}
+        self._tiny: dict | None = None
+
+    def __enter__(self) -> Commands:
+        return self
+
+    def __exit__(self, *_) -> None:
+        self._folder.cleanup()
+
+    def run(self, variant: Variant) -> Observation:
+        """Raises `LabError` where the tiny model cannot be made, or the run to compare with fails."""
+        script = self._script(variant, variant.lines)
+        code, log, output, seconds = self._launch(variant, script)
+        if code is None:
+            return Observation(variant.name, "hang", seconds=seconds, log=log)
+        if code:
+            message = message_in(log)
+            family = self.catalog.family_of(message)
+            return Observation(variant.name, "error", family, message, seconds=seconds, log=log)
+        difference = _difference(_saved(output)[-1], self._reference(variant))
+        outcome = "match" if difference <= TOLERANCE else "diverge"
+        return Observation(variant.name, outcome, gradient_error=difference, seconds=seconds, log=log)
+
+    def _script(self, variant: Variant, lines: dict[str, str]) -> str:
+        return with_lines((self.incident.folder / variant.file).read_text(encoding="utf-8"), lines)
+
+    def _reference(self, variant: Variant) -> Path:
+        script = self._script(variant, variant.lines | self.incident.file.reference)
+        if script not in self._references:
+            code, log, output, _ = self._launch(variant, script)
+            if code != 0:
+                raise LabError(f"{variant.name}: the launch without checkpointing, to compare with, failed\n{log[-3000:]}")
+            first, *_, last = _saved(output)
+            if _difference(first, last) == 0:
+                raise LabError(f"{variant.name}: the launch to compare with trained nothing between {first} and {last}")
+            self._references[script] = last
+        return self._references[script]
+
+    def _launch(self, variant: Variant, script: str) -> tuple[int | None, str, Path, float]:
+        """(exit code or None at the time limit, log, its folder of checkpoints, seconds)"""
+        tiny = self._made()
+        place = Path(tempfile.mkdtemp(dir=self._scratch))
+        output, file = place / "output", place / variant.file
+        file.write_text(script, encoding="utf-8")
+        for beside in self.incident.folder.iterdir():  # plugins and configurations that the command names
+            if beside.is_file() and beside.name != variant.file:
+                shutil.copy(beside, place)
+        variables = self._offline() | tiny["variables"] | {"OUTPUT": str(output), "GPUS": "2"}
+        started = time.monotonic()
+        with running(["bash", file, *tiny["arguments"]], self.python, str(place), variables) as process:
+            try:
+                code = process.wait(self.incident.file.time_limit + START_LIMIT)
+            except subprocess.TimeoutExpired:
+                code = None
+        log = (place / "log.txt").read_text(encoding="utf-8", errors="replace")
+        return code, log, output, time.monotonic() - started
+
+    def _made(self) -> dict:
+        """What `tiny.py` says: the variables and the further arguments that make the command small."""
+        if self._tiny is None:
+            folder = self._scratch / "tiny"
+            folder.mkdir()
+            told = subprocess.run(
+                [self.python, self.incident.folder / "tiny.py", folder],
+                capture_output=True,
+                text=True,
+                timeout=START_LIMIT,
+                env=environment_of(self.python.parent) | self._offline(),
+            )
+            if told.returncode:
+                raise LabError(f"{self.incident.id}/tiny.py failed:\n{told.stderr[-3000:]}")
+            self._tiny = json.loads(told.stdout.splitlines()[-1])
+        return self._tiny
+
+    def _offline(self) -> dict[str, str]:
+        """Nothing is asked of a model hub, and caches go where all else goes."""
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        return {
+            "HF_HOME": str(self._scratch / "huggingface"),
+            "MODELSCOPE_CACHE": str(self._scratch / "modelscope"),
+            "TRANSFORMERS_OFFLINE": "1",
+            "HF_DATASETS_OFFLINE": "1",
+            "MASTER_PORT": port,  # ms-swift hands it to torchrun
+            "PET_MASTER_PORT": port,  # torchrun's own
+        }
+
+
+def with_lines(script: str, lines: dict[str, str]) -> str:
+    """The script with, for each option, another line in place of the one that has it; none where that is empty."""
+    changed = script.splitlines()
+    for option, line in lines.items():
+        places = [i for i, words in enumerate(map(str.split, changed)) if option in words and words[0] != "#"]
+        if len(places) != 1:
+            raise LabError(f"`{option}` stands in {len(places)} lines of launch.sh, not in one")
+        changed[places[0] : places[0] + 1] = [f"    {line} \\"] if line else []
+    return "\n".join(changed) + "\n"
+
+
+def _saved(output: Path) -> list[Path]:
+    """The folders `checkpoint-N` below, in the order of their steps."""
+    found = sorted(output.rglob("checkpoint-*"), key=lambda path: int(re.sub(r"\D", "", path.name) or 0))
+    if len(found) < 2:
+        raise LabError(f"fewer than two checkpoints were saved under {output}: {[path.name for path in found]}")
+    return found
+
+
+def _difference(one: Path, other: Path) -> float:
+    """max|p - q| / max|q| of the saved tensor in which it is largest."""
+    from safetensors.torch import load_file
+
+    ours, theirs = (
+        {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
+        for folder in (one, other)
+    )
+    if not theirs or ours.keys() != theirs.keys():
+        raise LabError(f"{one} and {other} do not hold the same tensors: {sorted(ours.keys() ^ theirs.keys())[:5]}")
+    return max(
+        float((ours[name].double() - q.double()).abs().max() / q.double().abs().max().clamp_min(1e-30))
+        for name, q in theirs.items()
+        if q.numel()
+    )
