@@ -28,6 +28,7 @@ RUNS = [
     for incident in KNOWN.incidents.values()
     for variant in incident.variants.values()
     for environment in variant.declared
+    if not variant.is_command
 ]
 
 

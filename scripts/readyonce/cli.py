@@ -119,6 +119,15 @@ def _show(rules, answer, options) -> str:
 
 
 def run(options) -> int:
+    from readyonce import lab
+
+    try:
+        return _run(options)
+    except lab.LabError as error:
+        raise _usage(str(error)) from None
+
+
+def _run(options) -> int:
     from readyonce import lab, launch
 
     catalog = _catalog()
@@ -132,7 +141,7 @@ def run(options) -> int:
         raise _usage(
             f"{options.id} has no variant `{options.variant}` in `{environment}`. It has:\n  " + "\n  ".join(variants)
         )
-    python = _interpreter(root, environment)
+    python = lab.interpreter(root, environment, _aside)
     if options.variant:
         variant = variants[options.variant]
         if variant.is_command:
@@ -141,7 +150,7 @@ def run(options) -> int:
         else:
             seen = lab.alone(known, incident, variant, python)
         print(seen.log if options.log or seen.error is None and seen.outcome == "error" else (seen.message or ""))
-        print(_sentence(seen))
+        print(_sentence(seen, variant))
         return _as_declared(seen, variant.declared[environment])
     width = max(map(len, variants))
     good = True
@@ -166,16 +175,28 @@ def run(options) -> int:
 
 
 def verify(options) -> int:
+    from readyonce import lab
+
     catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
-    ids = _known(root, options.ids) or list(known.incidents)
+    incidents = [known.incidents[id] for id in _known(root, options.ids) or known.incidents]
+    environments = list(dict.fromkeys(name for incident in incidents for name in incident.environments))
+    if options.environment and options.environment not in environments:
+        of = incidents[0].id if len(incidents) == 1 else "No incident of these"
+        raise _usage(f"{of} is not run in `{options.environment}`, but in: {', '.join(environments)}")
     count = 0
-    for incident in (known.incidents[id] for id in ids):
-        for environment in _environments(incident, options.environment):
-            for fault in _verify(root, known, incident, environment, options):
+    for environment in [options.environment] if options.environment else environments:
+        for incident in (it for it in incidents if environment in it.environments):
+            try:
+                faults = _verify(root, known, incident, environment, options)
+            except lab.LabError as error:  # the other environments do not stop for it
+                faults = [f"{incident.id} in {environment}: {error}"]
+                if options.write:
+                    lab.write(incident, lab.not_run(root, environment, str(error)))
+            for fault in faults:
                 print(fault, file=sys.stderr, flush=True)
-                count += 1
+            count += len(faults)
     print("As declared." if not count else f"{_count(count, 'difference')}.")
     return DIFFERENT if count else GOOD
 
@@ -184,7 +205,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     """Run an incident's variants in one environment; returns a line for each difference."""
     from readyonce import lab, launch
 
-    python = _interpreter(root, environment)
+    python = lab.interpreter(root, environment, _aside)
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
@@ -216,11 +237,10 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         with launch.Commands(known, incident, python) as commands:
             for variant in of_framework:
                 single[variant.name] = commands.run(variant)
-                shared.append(single[variant.name])
-                tick(shared[-1])
+                tick(single[variant.name])
     _progress("")
     faults = []
-    for seen in dict.fromkeys([*shared, *single.values()]):
+    for seen in [*shared, *single.values()]:
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
             details = seen.message or seen.log[-3000:]
@@ -246,14 +266,6 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults
-
-
-def _environments(incident, wanted: str | None) -> list[str]:
-    named = [*incident.file.files.values(), *incident.file.commands.values()]
-    known = list(dict.fromkeys(environment for group in named for environment in group))
-    if wanted and wanted not in known:
-        raise _usage(f"{incident.id} is not run in `{wanted}`, but in: {', '.join(known)}")
-    return [wanted] if wanted else known
 
 
 def check(options) -> int:
@@ -341,12 +353,13 @@ def _short(seen) -> str:
     return seen.outcome
 
 
-def _sentence(seen) -> str:
+def _sentence(seen, variant) -> str:
     match seen.outcome:
         case "error":
             return f"It failed: {seen.error}." if seen.error else "It failed, with an error of no known family."
         case "match":
-            return f"It trained right: the parameters equal those of a single process (difference {seen.gradient_error:.2g})."
+            other = "the same launch without checkpointing" if variant.is_command else "a single process"
+            return f"It trained right: the parameters equal those of {other} (difference {seen.gradient_error:.2g})."
         case "diverge":
             return (
                 f"It finished, on WRONG gradients: the parameters are off by {seen.gradient_error:.2g} of their size."
@@ -386,13 +399,8 @@ def _usage(message: str) -> SystemExit:
     return SystemExit(USAGE)
 
 
-def _interpreter(root: Path, environment: str) -> Path:
-    from readyonce import lab
-
-    try:
-        return lab.interpreter(root, environment, say=lambda line: print(line, file=sys.stderr, flush=True))
-    except lab.LabError as error:
-        raise _usage(str(error)) from None
+def _aside(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 # ------------------------------------------------------------------------------ the parser

@@ -72,16 +72,19 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
     if not requirements.is_file():
         raise LabError(f"there is no environment `{environment}`: add {requirements.relative_to(root)}")
     folder = root / "build" / "environments" / environment
-    stamp, wanted = folder / "installed.txt", requirements.read_text(encoding="utf-8")
+    pins = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
+    constraints = ["--constraint", pins] if pins.is_file() else []
+    wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, *constraints[1:]))
+    stamp = folder / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
         shutil.rmtree(folder, ignore_errors=True)
-        # uv links what an environment shares with the others, and resolves what pip tries one by one.
-        uv = [sys.executable, "-m", "uv"]
-        install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", folder, "-r", requirements]
-        for step in ([*uv, "venv", "--quiet", "--python", sys.executable, folder], install):
-            if subprocess.run(step).returncode:
-                raise LabError(f"environment `{environment}` does not install; uv said why above")
+        # uv links what an environment shares with the others, and resolves at once what pip tries one by one.
+        uv = [sys.executable, "-m", "uv", "--quiet"]
+        install = [*uv, "pip", "install", "--python", folder, "--requirements", requirements, *constraints]
+        for step in ([*uv, "venv", "--python", sys.executable, folder], install):
+            if (done := subprocess.run(step, stderr=subprocess.PIPE, text=True)).returncode:
+                raise LabError(f"environment `{environment}` does not install:\n{done.stderr.strip()}")
         stamp.write_text(wanted, encoding="utf-8")
     return folder / "bin" / "python"
 
@@ -93,7 +96,7 @@ def describe(root: Path, environment: str, python: Path) -> Environment:
         "a = torch.accelerator.current_accelerator() if torch.accelerator.device_count() > 1 else None\n"
         "d = a or torch.device('cpu')\n"
         "found = {}\n"
-        "for name in ('torch', 'deepspeed', 'transformers', 'peft', 'ms-swift', 'trl'):\n"
+        "for name in ('ms-swift', 'FlagEmbedding', 'transformers', 'peft', 'trl', 'accelerate', 'deepspeed', 'torch'):\n"
         "    try: found[name] = m.version(name)\n"
         "    except m.PackageNotFoundError: pass\n"
         "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
@@ -107,6 +110,20 @@ def describe(root: Path, environment: str, python: Path) -> Environment:
         world_size=2,
         **json.loads(told.stdout.splitlines()[-1]),
     )
+
+
+def not_run(root: Path, environment: str, reason: str) -> Evidence:
+    """The record of an environment in which nothing could be run."""
+    pins = (root / "snippets" / "environments" / f"{environment}.txt").read_text(encoding="utf-8")
+    wanted = Environment(
+        name=environment,
+        date=datetime.date.today().isoformat(),
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        world_size=2,
+        versions=dict(re.findall(r"^([\w.-]+)==(\S+)", pins, re.MULTILINE)),
+    )
+    return Evidence(environment=wanted, runs=[], not_run=reason)
 
 
 def options_of(python: Path, command: str) -> list[str]:
@@ -341,7 +358,8 @@ def environment_of(bin_folder: Path) -> dict[str, str]:
     kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
     return kept | {
         "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(bin_folder.parent / "pycache"),
+        "PYTHONDONTWRITEBYTECODE": "",
         "TORCH_EXTENSIONS_DIR": str(_extensions(bin_folder)),
         "HF_HUB_OFFLINE": "1",
     }
@@ -358,12 +376,15 @@ def _extensions(bin_folder: Path) -> Path:
 def summarise(
     incident: Incident, shared: list[Observation], single: dict[str, Observation]
 ) -> tuple[list[Run], list[str]]:
-    """Runs for the evidence, and a line for each variant whose repeats or launches disagree."""
+    """Runs for the evidence, and a line for each variant whose repeats or launches disagree.
+
+    A framework's command runs alone only: it has no repeats."""
     runs, faults = [], []
-    for name in dict.fromkeys(observation.variant for observation in shared):
+    for name in dict.fromkeys([*(observation.variant for observation in shared), *single]):
         repeats = [o for o in shared if o.variant == name]
-        seen = {(o.outcome, o.error) for o in [*repeats, *([single[name]] if name in single else [])]}
-        first = repeats[0]
+        observed = [*repeats, *([single[name]] if name in single else [])]
+        seen = {(o.outcome, o.error) for o in observed}
+        first = observed[0]
         if len(seen) > 1 or first.outcome == "teardown":
             faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
             continue
@@ -375,8 +396,8 @@ def summarise(
                 message=first.message,
                 repeats=len(repeats),
                 alone=name in single,
-                seconds=_median(o.seconds for o in repeats),
-                **{key: _median(getattr(o, key) for o in repeats) for key in FIGURES},
+                seconds=_median(o.seconds for o in repeats or observed),
+                **{key: _median(getattr(o, key) for o in repeats or observed) for key in FIGURES},
             )
         )
     return runs, faults
