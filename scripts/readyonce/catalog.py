@@ -398,6 +398,11 @@ class Incident:
     def id(self) -> str:
         return self.file.id
 
+    @property
+    def current(self) -> list[str]:
+        """The environments that stand for today: of each file the first that it runs in."""
+        return list(dict.fromkeys(first for where in self.file.files.values() for first in where[:1]))
+
     def run(self, variant: str, environment: str) -> Run | None:
         evidence = self.evidence.get(environment)
         return evidence.by_variant.get(variant) if evidence else None

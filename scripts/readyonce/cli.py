@@ -170,6 +170,10 @@ def verify(options) -> int:
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     ids = _known(root, options.ids) or list(known.incidents)
+    if options.environment == "newest":
+        return _verify_newest(known, ids, options)
+    if options.report:
+        raise _usage("--report belongs to `--environment newest`")
     count = 0
     for incident in (known.incidents[id] for id in ids):
         for environment in _environments(incident, options.environment):
@@ -246,6 +250,21 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults
+
+
+def _verify_newest(known, ids: list[str], options) -> int:
+    from readyonce import canary
+
+    if options.write or options.isolated:
+        raise _usage(
+            "`--environment newest` stores nothing and runs each variant once: leave out --write and --isolated"
+        )
+    report = canary.watch(known, [known.incidents[id] for id in ids], _say, _progress)
+    _progress("")
+    print(canary.text(report))
+    if options.report:
+        Path(options.report).write_text(canary.markdown(report), encoding="utf-8")
+    return DIFFERENT if report.changes else GOOD
 
 
 def _environments(incident, wanted: str | None) -> list[str]:
@@ -364,6 +383,10 @@ def _as_declared(seen, declared) -> int:
     return DIFFERENT
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _progress(line: str) -> None:
     if sys.stderr.isatty():
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
@@ -390,7 +413,7 @@ def _interpreter(root: Path, environment: str) -> Path:
     from readyonce import lab
 
     try:
-        return lab.interpreter(root, environment, say=lambda line: print(line, file=sys.stderr, flush=True))
+        return lab.interpreter(root, environment, _say)
     except lab.LabError as error:
         raise _usage(str(error)) from None
 
@@ -476,11 +499,19 @@ def _parser() -> argparse.ArgumentParser:
         "RO-0001 --write",
         "RO-0001 --isolated",
         "RO-0001 --environment deepspeed-0.19.2",
+        "--environment newest --report changes.md",
     )
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
-    it.add_argument("--environment", metavar="NAME", help="only this one (default: all that the incident names)")
+    it.add_argument(
+        "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
+    )
+    it.add_argument("--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too")
+    it.epilog += (
+        "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
+        "\nvariant once and says what changed against what is declared and stored. It stores nothing."
+    )
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 

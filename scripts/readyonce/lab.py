@@ -30,6 +30,7 @@ WORKER = Path(__file__).with_name("worker.py")
 TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
 START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
+SHOWN = ("torch", "deepspeed", "transformers", "peft", "ms-swift", "trl")  # whose versions evidence names
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
 
@@ -62,42 +63,75 @@ class Observation:
 
 def interpreter(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
     """The Python of an environment: this one for `current`, else one built from its pinned list."""
-    requirements = root / "snippets" / "environments" / f"{environment}.txt"
     if environment == "current":
         try:
             import torch  # noqa: F401
         except ImportError:
             raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
         return Path(sys.executable)
-    if not requirements.is_file():
-        raise LabError(f"there is no environment `{environment}`: add {requirements.relative_to(root)}")
+    requirements = _list(root, environment)
     folder = root / "build" / "environments" / environment
     stamp, wanted = folder / "installed.txt", requirements.read_text(encoding="utf-8")
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
-        shutil.rmtree(folder, ignore_errors=True)
-        # uv links what an environment shares with the others, and resolves what pip tries one by one.
-        uv = [sys.executable, "-m", "uv"]
-        install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", folder, "-r", requirements]
-        for step in ([*uv, "venv", "--quiet", "--python", sys.executable, folder], install):
-            if subprocess.run(step).returncode:
-                raise LabError(f"environment `{environment}` does not install; uv said why above")
+        _install(folder, "-r", requirements)
         stamp.write_text(wanted, encoding="utf-8")
     return folder / "bin" / "python"
+
+
+def newest(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
+    """The Python of an environment made afresh, of the newest releases of what its list pins that go together."""
+    say(f"Installing the newest releases of environment {environment} ...")
+    folder = root / "build" / "environments" / f"newest-of-{environment}"
+    _install(folder, *pins(root, environment))
+    return folder / "bin" / "python"
+
+
+def pins(root: Path, environment: str) -> dict[str, str]:
+    """The packages that its list names, each with the release it pins."""
+    lines = (line.split("#")[0].strip() for line in _list(root, environment).read_text(encoding="utf-8").splitlines())
+    return dict(line.partition("==")[::2] for line in lines if line)
+
+
+def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
+    """The releases of these packages that an environment has."""
+    script = (
+        "import importlib.metadata as m, json, sys\n"
+        "def version(name):\n"
+        "    try: return m.version(name)\n"
+        "    except m.PackageNotFoundError: return None\n"
+        "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
+    )
+    told = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
+    return json.loads(told.stdout)
+
+
+def _list(root: Path, environment: str) -> Path:
+    path = root / "snippets" / "environments" / f"{environment}.txt"
+    if not path.is_file():
+        raise LabError(f"there is no environment `{environment}`: add {path.relative_to(root)}")
+    return path
+
+
+def _install(folder: Path, *wanted: str | Path) -> None:
+    """Make an environment. uv links what it shares with the others, and resolves what pip tries one by one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    uv = [sys.executable, "-m", "uv"]
+    install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", folder, *wanted]
+    for step in ([*uv, "venv", "--quiet", "--python", sys.executable, folder], install):
+        done = subprocess.run(step, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            raise LabError(f"environment `{folder.name}` does not install. uv says:\n{done.stderr.strip()}")
 
 
 def describe(root: Path, environment: str, python: Path) -> Environment:
     """Versions, device and backend of an environment, asked from its own interpreter."""
     script = (
-        "import json, platform, torch, torch.distributed as dist, importlib.metadata as m\n"
+        "import json, platform, torch, torch.distributed as dist\n"
         "a = torch.accelerator.current_accelerator() if torch.accelerator.device_count() > 1 else None\n"
         "d = a or torch.device('cpu')\n"
-        "found = {}\n"
-        "for name in ('torch', 'deepspeed', 'transformers', 'peft', 'ms-swift', 'trl'):\n"
-        "    try: found[name] = m.version(name)\n"
-        "    except m.PackageNotFoundError: pass\n"
         "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
-        " 'python': platform.python_version(), 'versions': found}))"
+        " 'python': platform.python_version()}))"
     )
     told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
     return Environment(
@@ -105,6 +139,7 @@ def describe(root: Path, environment: str, python: Path) -> Environment:
         date=datetime.date.today().isoformat(),
         platform=f"{platform.system()} {platform.machine()}",
         world_size=2,
+        versions={name: version for name, version in installed(python, SHOWN).items() if version},
         **json.loads(told.stdout.splitlines()[-1]),
     )
 
