@@ -7,9 +7,10 @@ import re
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from readyonce import lab, launch
-from readyonce.catalog import Catalog, Declaration, Incident, Run, Variant
+from readyonce.catalog import Catalog, Declaration, Incident, Run
 from readyonce.lab import LabError, Observation
 
 BROKEN = (LabError, OSError, subprocess.SubprocessError)  # also a command that is gone, or does not end
@@ -52,17 +53,17 @@ def watch(
     return report
 
 
-def _releases(catalog: Catalog, environment: str, python) -> dict[str, tuple[str, str]]:
+def _releases(catalog: Catalog, environment: str, python: Path) -> dict[str, tuple[str, str]]:
     pins = lab.pins(catalog.root, environment)
     # `2.13.0+cpu` is another build of the same release.
     now = {name: (version or "").partition("+")[0] for name, version in lab.installed(python, pins).items()}
     return {name: (then, now[name]) for name, then in pins.items() if then != now[name]}
 
 
-def _changes(catalog: Catalog, incident: Incident, environment: str, python, progress) -> Iterator[Change]:
+def _changes(
+    catalog: Catalog, incident: Incident, environment: str, python: Path, progress: Callable[[str], None]
+) -> Iterator[Change]:
     variants = [variant for variant in incident.variants.values() if environment in variant.declared]
-    repros = [variant for variant in variants if not variant.is_command]
-    commands = [variant for variant in variants if variant.is_command]
     done = 0
 
     def tick(seen: Observation) -> None:
@@ -70,28 +71,24 @@ def _changes(catalog: Catalog, incident: Incident, environment: str, python, pro
         done += 1
         progress(f"{incident.id} with the newest of {environment}: {done} of {len(variants)}  {seen.variant}")
 
-    def change(variant: Variant, what: str, details: str = "") -> Change:
-        return Change(environment, f"{incident.id}/{variant.name}", what, details)
-
-    def compared(seen: Observation) -> Iterator[Change]:
-        variant = incident.variants[seen.variant]
-        stored = incident.run(variant.name, environment)
-        for what, details in differences(variant.declared[environment], stored, seen):
-            yield change(variant, what, details)
-
-    for seen in lab.together(catalog, incident, [(variant, 1) for variant in repros], python, tick):
-        yield from compared(seen)
-    with launch.Commands(catalog, incident, python) as running:
-        for variant in commands:
+    jobs = [(variant, 1) for variant in variants if not variant.is_command]
+    observed = lab.together(catalog, incident, jobs, python, tick)
+    with launch.Commands(catalog, incident, python) as commands:
+        for variant in (variant for variant in variants if variant.is_command):
             try:
-                seen = running.run(variant)
+                observed.append(commands.run(variant))
+                tick(observed[-1])
             except BROKEN as error:
-                yield change(variant, "could not be run", str(error))
-            else:
-                tick(seen)
-                yield from compared(seen)
-    stored = incident.evidence.get(environment)
-    for command, options in (stored.options if stored else {}).items():
+                yield Change(environment, f"{incident.id}/{variant.name}", "could not be run", str(error))
+    for seen in observed:
+        declared, stored = (
+            incident.variants[seen.variant].declared[environment],
+            incident.run(seen.variant, environment),
+        )
+        if found := difference(declared, stored, seen):
+            yield Change(environment, f"{incident.id}/{seen.variant}", *found)
+    evidence = incident.evidence.get(environment)
+    for command, options in (evidence.options if evidence else {}).items():
         try:
             gone = sorted(set(options) - set(lab.options_of(python, command)))
         except BROKEN as error:
@@ -101,22 +98,25 @@ def _changes(catalog: Catalog, incident: Incident, environment: str, python, pro
                 yield Change(environment, command, "has these options no more", "\n".join(gone))
 
 
-def differences(declared: Declaration, stored: Run | None, seen: Observation) -> Iterator[tuple[str, str]]:
-    """(what differs, others' words) between what is declared and stored of a variant, and a run."""
+def difference(declared: Declaration, stored: Run | None, seen: Observation) -> tuple[str, str] | None:
+    """What is new in a run against what is declared and stored: in our words, and in those of its message."""
     if not seen.agrees_with(declared):
         now = f"{seen.outcome} ({seen.error or 'of no known family'})" if seen.outcome == "error" else seen.outcome
-        yield f"declared: {declared}; now: {now}", seen.message or seen.log
-    elif stored and _wording(stored.message) != _wording(seen.message):
+        return f"declared: {declared}; now: {now}", seen.message or seen.log
+    if stored is None:
+        return None
+    if _wording(stored.message) != _wording(seen.message):
         lines = [("- ", line) for line in _lines(stored.message)] + [("+ ", line) for line in _lines(seen.message)]
-        yield "the message reads otherwise", "\n".join(mark + line for mark, line in lines)
-    elif stored and None not in (then := stored.gradient_error, now := seen.gradient_error):
-        if not lab.same_gradient_error(then, now):
-            yield f"gradient error then: {then:.3g}; now: {now:.3g}", ""
+        return "the message reads otherwise", "\n".join(mark + line for mark, line in lines)
+    then, now = stored.gradient_error, seen.gradient_error
+    if then is not None and now is not None and not lab.same_gradient_error(then, now):
+        return f"gradient error then: {then:.3g}; now: {now:.3g}", ""
+    return None
 
 
 def _wording(message: str | None) -> str:
     """A message without what differs from run to run: addresses, folders, numbers and lists of them, white space."""
-    return re.sub(r"\b0x[0-9a-f]+|(/[\w.+-]+)+/|\d+([\s.,]+\d+)*", "…", " ".join(_lines(message)))
+    return re.sub(r"\b0x[0-9a-fA-F]+|(/[\w.+-]+)+/|\d+([\s.,]+\d+)*", "…", " ".join(_lines(message)))
 
 
 def _lines(message: str | None) -> list[str]:
