@@ -510,7 +510,7 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument("--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too")
     it.epilog += (
         "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
-        "\nvariant once and says what changed against what is declared and stored. It stores nothing."
+        "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
     )
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
