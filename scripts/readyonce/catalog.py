@@ -405,6 +405,11 @@ class Incident:
         named = [*self.file.files.values(), *self.file.commands.values()]
         return list(dict.fromkeys(environment for group in named for environment in group))
 
+    @property
+    def current(self) -> list[str]:
+        """The environments that stand for today: of each file the first that it runs in."""
+        return list(dict.fromkeys(first for where in self.file.files.values() for first in where[:1]))
+
     def run(self, variant: str, environment: str) -> Run | None:
         evidence = self.evidence.get(environment)
         return evidence.by_variant.get(variant) if evidence else None

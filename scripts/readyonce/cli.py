@@ -141,7 +141,7 @@ def _run(options) -> int:
         raise _usage(
             f"{options.id} has no variant `{options.variant}` in `{environment}`. It has:\n  " + "\n  ".join(variants)
         )
-    python = lab.interpreter(root, environment, _aside)
+    python = lab.interpreter(root, environment, _say)
     if options.variant:
         variant = variants[options.variant]
         if variant.is_command:
@@ -181,6 +181,10 @@ def verify(options) -> int:
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     incidents = [known.incidents[id] for id in _known(root, options.ids) or known.incidents]
+    if options.environment == "newest":
+        return _verify_newest(known, incidents, options)
+    if options.report:
+        raise _usage("--report belongs to `--environment newest`")
     environments = list(dict.fromkeys(name for incident in incidents for name in incident.environments))
     if options.environment and options.environment not in environments:
         of = incidents[0].id if len(incidents) == 1 else "No incident of these"
@@ -205,7 +209,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     """Run an incident's variants in one environment; returns a line for each difference."""
     from readyonce import lab, launch
 
-    python = lab.interpreter(root, environment, _aside)
+    python = lab.interpreter(root, environment, _say)
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
@@ -266,6 +270,21 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults
+
+
+def _verify_newest(known, incidents: list, options) -> int:
+    from readyonce import canary
+
+    if options.write or options.isolated:
+        raise _usage(
+            "`--environment newest` stores nothing and runs each variant once: leave out --write and --isolated"
+        )
+    report = canary.watch(known, incidents, _say, _progress)
+    _progress("")
+    print(canary.text(report))
+    if options.report:
+        Path(options.report).write_text(canary.markdown(report), encoding="utf-8")
+    return DIFFERENT if report.changes else GOOD
 
 
 def check(options) -> int:
@@ -377,6 +396,10 @@ def _as_declared(seen, declared) -> int:
     return DIFFERENT
 
 
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 def _progress(line: str) -> None:
     if sys.stderr.isatty():
         print(f"\r\033[K{line}", end="", file=sys.stderr, flush=True)
@@ -397,10 +420,6 @@ def _known(root: Path, ids: list[str]) -> list[str]:
 def _usage(message: str) -> SystemExit:
     print(f"readyonce: {message}", file=sys.stderr)
     return SystemExit(USAGE)
-
-
-def _aside(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
 
 
 # ------------------------------------------------------------------------------ the parser
@@ -484,11 +503,19 @@ def _parser() -> argparse.ArgumentParser:
         "RO-0001 --write",
         "RO-0001 --isolated",
         "RO-0001 --environment deepspeed-0.19.2",
+        "--environment newest --report changes.md",
     )
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
-    it.add_argument("--environment", metavar="NAME", help="only this one (default: all that the incident names)")
+    it.add_argument(
+        "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
+    )
+    it.add_argument("--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too")
+    it.epilog += (
+        "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
+        "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
+    )
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 

@@ -30,6 +30,8 @@ WORKER = Path(__file__).with_name("worker.py")
 TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
 START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
+# Whose versions evidence names, the most telling first.
+SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "accelerate", "deepspeed", "torch")
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
 
@@ -62,45 +64,77 @@ class Observation:
 
 def interpreter(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
     """The Python of an environment: this one for `current`, else one built from its pinned list."""
-    requirements = root / "snippets" / "environments" / f"{environment}.txt"
     if environment == "current":
         try:
             import torch  # noqa: F401
         except ImportError:
             raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
         return Path(sys.executable)
-    if not requirements.is_file():
-        raise LabError(f"there is no environment `{environment}`: add {requirements.relative_to(root)}")
+    requirements = _list(root, environment)
     folder = root / "build" / "environments" / environment
-    pins = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
-    constraints = ["--constraint", pins] if pins.is_file() else []
+    lock = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
+    constraints = ["--constraint", lock] if lock.is_file() else []
     wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, *constraints[1:]))
     stamp = folder / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
-        shutil.rmtree(folder, ignore_errors=True)
-        # uv links what an environment shares with the others, and resolves at once what pip tries one by one.
-        uv = [sys.executable, "-m", "uv", "--quiet"]
-        install = [*uv, "pip", "install", "--python", folder, "--requirements", requirements, *constraints]
-        for step in ([*uv, "venv", "--python", sys.executable, folder], install):
-            if (done := subprocess.run(step, stderr=subprocess.PIPE, text=True)).returncode:
-                raise LabError(f"environment `{environment}` does not install:\n{done.stderr.strip()}")
+        _install(folder, "--requirements", requirements, *constraints)
         stamp.write_text(wanted, encoding="utf-8")
     return folder / "bin" / "python"
+
+
+def newest(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
+    """The Python of an environment made afresh, of the newest releases of what its list pins that go together."""
+    say(f"Installing the newest releases of environment {environment} ...")
+    folder = root / "build" / "environments" / f"newest-of-{environment}"
+    _install(folder, *pins(root, environment))
+    return folder / "bin" / "python"
+
+
+def pins(root: Path, environment: str) -> dict[str, str]:
+    """The packages that its list names, each with the release it pins."""
+    lines = (line.split("#")[0].strip() for line in _list(root, environment).read_text(encoding="utf-8").splitlines())
+    return dict(line.partition("==")[::2] for line in lines if line)
+
+
+def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
+    """The releases of these packages that an environment has."""
+    script = (
+        "import importlib.metadata as m, json, sys\n"
+        "def version(name):\n"
+        "    try: return m.version(name)\n"
+        "    except m.PackageNotFoundError: return None\n"
+        "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
+    )
+    told = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
+    return json.loads(told.stdout)
+
+
+def _list(root: Path, environment: str) -> Path:
+    path = root / "snippets" / "environments" / f"{environment}.txt"
+    if not path.is_file():
+        raise LabError(f"there is no environment `{environment}`: add {path.relative_to(root)}")
+    return path
+
+
+def _install(folder: Path, *wanted: str | Path) -> None:
+    """Make an environment. uv links what it shares with the others, and resolves at once what pip tries one by one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    install = [*uv, "pip", "install", "--python", folder, *wanted]
+    for step in ([*uv, "venv", "--python", sys.executable, folder], install):
+        if (done := subprocess.run(step, stderr=subprocess.PIPE, text=True)).returncode:
+            raise LabError(f"environment `{folder.name}` does not install. uv says:\n{done.stderr.strip()}")
 
 
 def describe(root: Path, environment: str, python: Path) -> Environment:
     """Versions, device and backend of an environment, asked from its own interpreter."""
     script = (
-        "import json, platform, torch, torch.distributed as dist, importlib.metadata as m\n"
+        "import json, platform, torch, torch.distributed as dist\n"
         "a = torch.accelerator.current_accelerator() if torch.accelerator.device_count() > 1 else None\n"
         "d = a or torch.device('cpu')\n"
-        "found = {}\n"
-        "for name in ('ms-swift', 'FlagEmbedding', 'transformers', 'peft', 'trl', 'accelerate', 'deepspeed', 'torch'):\n"
-        "    try: found[name] = m.version(name)\n"
-        "    except m.PackageNotFoundError: pass\n"
         "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
-        " 'python': platform.python_version(), 'versions': found}))"
+        " 'python': platform.python_version()}))"
     )
     told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
     return Environment(
@@ -108,20 +142,20 @@ def describe(root: Path, environment: str, python: Path) -> Environment:
         date=datetime.date.today().isoformat(),
         platform=f"{platform.system()} {platform.machine()}",
         world_size=2,
+        versions={name: version for name, version in installed(python, SHOWN).items() if version},
         **json.loads(told.stdout.splitlines()[-1]),
     )
 
 
 def not_run(root: Path, environment: str, reason: str) -> Evidence:
     """The record of an environment in which nothing could be run."""
-    pins = (root / "snippets" / "environments" / f"{environment}.txt").read_text(encoding="utf-8")
     wanted = Environment(
         name=environment,
         date=datetime.date.today().isoformat(),
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
         world_size=2,
-        versions=dict(re.findall(r"^([\w.-]+)==(\S+)", pins, re.MULTILINE)),
+        versions={name: version for name, version in pins(root, environment).items() if name in SHOWN},
     )
     return Evidence(environment=wanted, runs=[], not_run=reason)
 
