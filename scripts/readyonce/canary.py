@@ -114,9 +114,12 @@ def difference(declared: Declaration, stored: Run | None, seen: Observation) -> 
     return None
 
 
+# What is no wording: addresses, folders, which parameter is named, numbers and lists of them.
+INCIDENTAL = re.compile(r"\b0x[0-9a-fA-F]+|(/[\w.+-]+)+/|\b(\w+\.)+(weight|bias)\b|\d+([\s.,]+\d+)*")
+
+
 def _wording(message: str | None) -> str:
-    """A message without what differs from run to run: addresses, folders, numbers and lists of them, white space."""
-    return re.sub(r"\b0x[0-9a-fA-F]+|(/[\w.+-]+)+/|\d+([\s.,]+\d+)*", "…", " ".join(_lines(message)))
+    return INCIDENTAL.sub("…", " ".join(_lines(message)))
 
 
 def _lines(message: str | None) -> list[str]:
