@@ -65,7 +65,7 @@ questions = [
 ]
 (folder / "data.jsonl").write_text("".join(json.dumps(question) + "\n" for question in questions))
 
-arguments = f"""
+arguments = """
     --use_cpu True --bf16 False --train_group_size 4 --per_device_train_batch_size 2 --gradient_accumulation_steps 1
     --max_steps 3 --save_steps 1 --optim sgd --learning_rate 0.01 --lr_scheduler_type constant --max_grad_norm 0
     --lora_dropout 0 --seed 1 --report_to none
