@@ -332,7 +332,7 @@ def running(command: list, python: Path, scratch: str, variables: dict[str, str]
     _under_way.add(token)
     for lock in _extensions(python.parent).glob("*/lock"):
         # A compilation that was killed leaves its lock, and the next one would wait for it for ever.
-        if time.time() - lock.stat().st_mtime > START_LIMIT:
+        if time.time() - lock.stat().st_mtime > START_LIMIT and not _at_work_in(lock.parent):
             lock.unlink(missing_ok=True)
     _sweep_shared_memory()
     with open(Path(scratch) / "log.txt", "wb") as log:
@@ -350,6 +350,16 @@ def running(command: list, python: Path, scratch: str, variables: dict[str, str]
             _kill(token)
             process.wait()
             _under_way.discard(token)
+
+
+def _at_work_in(folder: Path) -> bool:
+    import psutil
+
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # ended meanwhile, or somebody else's
+            if process.cwd() == str(folder):
+                return True
+    return False
 
 
 def _sweep_shared_memory() -> None:

@@ -91,15 +91,14 @@ class Commands:
         if self._tiny is None:
             folder = self._scratch / "tiny"
             folder.mkdir()
-            told = subprocess.run(
-                [self.python, self.incident.folder / "tiny.py", folder],
-                capture_output=True,
-                text=True,
-                timeout=START_LIMIT,
-                env=environment_of(self.python.parent) | self._offline(),
-            )
+            command = [self.python, self.incident.folder / "tiny.py", folder]
+            variables = environment_of(self.python.parent) | self._offline()
+            try:
+                told = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT, env=variables)
+            except subprocess.TimeoutExpired:
+                raise LabError(f"{self.incident.id}/tiny.py did not end within {START_LIMIT} s") from None
             if told.returncode:
-                raise LabError(f"{self.incident.id}/tiny.py failed:\n{told.stderr[-3000:]}")
+                raise LabError(f"{self.incident.id}/tiny.py failed:\n{told.stderr.strip()[-3000:]}")
             self._tiny = json.loads(told.stdout.splitlines()[-1])
         return self._tiny
 
