@@ -61,10 +61,10 @@ for n in range(12):
 (folder / "data.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
 
 arguments = """
-    --model_type minicpmv2_6 --template minicpmv2_6 --check_model false --torch_dtype float32 --use_cpu true
-    --max_steps 3 --save_steps 1 --save_only_model true --split_dataset_ratio 0 --gradient_accumulation_steps 1
-    --optim sgd --learning_rate 0.1 --lr_scheduler_type constant --max_grad_norm 0 --lora_dropout 0 --seed 1
-    --report_to none
+    --model_type minicpmv2_6 --template minicpmv2_6 --check_model false --use_cpu true
+    --torch_dtype float32 --fp16 false --max_steps 3 --save_steps 1 --save_only_model true --split_dataset_ratio 0
+    --gradient_accumulation_steps 1 --max_grad_norm 0 --lora_dropout 0 --seed 1 --report_to none
+    --optim sgd --learning_rate 0.1 --lr_scheduler_type constant
 """
 variables = {"MODEL": f"{folder}/model", "DATASET": f"{folder}/data.jsonl"}
 print(json.dumps({"variables": variables, "arguments": arguments.split()}))
