@@ -61,7 +61,7 @@ for n in range(12):
     samples.append({"messages": said, "images": [str(picture)]})
 (folder / "data.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
 
-# ms-swift 3: DeepSpeed 0.16 drops the empty group of biases, and torch 2.13 insists that it stays. So let there be some.
+# In ms-swift 3, DeepSpeed drops the empty group of biases, and the scheduler of torch 2.13 misses it. So train some.
 biases = "lora_only" if version("ms-swift").startswith("3.") else "none"
 arguments = f"""
     --model_type minicpmv2_6 --template minicpmv2_6 --check_model false --use_cpu true
