@@ -7,7 +7,6 @@ The last line printed is JSON: the variables and the further arguments of launch
 
 import json
 import sys
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy
@@ -61,13 +60,11 @@ for n in range(12):
     samples.append({"messages": said, "images": [str(picture)]})
 (folder / "data.jsonl").write_text("".join(json.dumps(sample) + "\n" for sample in samples))
 
-# In ms-swift 3, DeepSpeed drops the empty group of biases, and the scheduler of torch 2.13 misses it. So train some.
-biases = "lora_only" if version("ms-swift").startswith("3.") else "none"
-arguments = f"""
+arguments = """
     --model_type minicpmv2_6 --template minicpmv2_6 --check_model false --use_cpu true
     --torch_dtype float32 --fp16 false --max_steps 3 --save_steps 1 --save_only_model true --split_dataset_ratio 0
     --gradient_accumulation_steps 1 --max_grad_norm 0 --lora_dropout 0 --seed 1 --report_to none
-    --optim sgd --learning_rate 0.1 --lr_scheduler_type constant --lora_bias {biases}
+    --optim sgd --learning_rate 0.1 --lr_scheduler_type constant
 """
 variables = {"MODEL": f"{folder}/model", "DATASET": f"{folder}/data.jsonl"}
 print(json.dumps({"variables": variables, "arguments": arguments.split()}))
