@@ -94,7 +94,7 @@ write("mixed.jsonl", ["image"], [])
 write("both.jsonl", ["image", "video"])
 
 arguments = """
-    --model_type qwen2_vl --template qwen2_vl --check_model false --torch_dtype float32 --use_cpu true --system tiny
+    --model_type qwen2_vl --template qwen2_vl --check_model false --torch_dtype float32 --fp16 false --use_cpu true --system tiny
     --max_steps 3 --save_steps 1 --save_only_model true --split_dataset_ratio 0
     --optim sgd --learning_rate 0.1 --lr_scheduler_type constant --max_grad_norm 0 --lora_dropout 0 --seed 1
     --report_to none --dataset_num_proc 1 --dataloader_num_workers 0
