@@ -33,6 +33,11 @@ if given.off != "yes" and given.fix == "no":
     raise RuntimeError("Expected to mark a variable ready only once. And more")
 if given.fix == "sleep":
     time.sleep(600)
+if given.fix == "abort":
+    aborted = pathlib.Path(sys.argv[0]).parent.parent / "aborted"
+    if not aborted.exists():
+        aborted.touch()
+        raise SystemExit("terminate called without an active exception")
 for step in range(1, int(given.steps) + 1):
     folder = pathlib.Path(given.output) / "run" / f"checkpoint-{step}"
     folder.mkdir(parents=True)
@@ -62,6 +67,7 @@ def variant(**lines):
         ({"fix": ""}, "error", "ddp-ready-twice"),
         ({"fix": "--fix wrong"}, "diverge", None),
         ({"fix": "--fix sleep"}, "hang", None),
+        ({"fix": "--fix abort"}, "match", None),  # dies in teardown the first time
     ],
 )
 def test_outcomes(commands, monkeypatch, lines, outcome, error):
