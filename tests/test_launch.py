@@ -34,7 +34,7 @@ if given.off != "yes" and given.fix == "no":
 if given.fix == "sleep":
     time.sleep(600)
 if given.fix == "abort":
-    aborted = pathlib.Path(sys.argv[0]).parent.parent / "aborted"
+    aborted = pathlib.Path.cwd().parent / "aborted"
     if not aborted.exists():
         aborted.touch()
         raise SystemExit("terminate called without an active exception")
