@@ -16,6 +16,7 @@ from readyonce.articles import Block, Page
 from readyonce.catalog import BASELINE, LANGUAGES, Catalog, Incident, Problem, add, parse_yaml
 from readyonce.verdicts import judge, predicted_for
 
+Recorded = dict[str, dict[str, list[str]]]  # command -> environment -> the options that its parser has there
 VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
 
 
@@ -364,6 +365,7 @@ def _decision(catalog: Catalog) -> None:
 def _pages(catalog: Catalog) -> None:
     pages = {language: _read_all(catalog, language) for language in LANGUAGES}
     made = {language: render.includes(catalog, language) for language in LANGUAGES}
+    recorded = _recorded(catalog)
     for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
         if name not in pages[language]:
             add(
@@ -379,7 +381,7 @@ def _pages(catalog: Catalog) -> None:
             for include in page.includes:
                 _include(catalog, page, include, made[language], language)
             for block in page.blocks:
-                _block(catalog, page, block)
+                _block(catalog, page, block, recorded)
             for line, target in page.links:
                 _link(catalog, page, line, target, made[language], language)
     for name, page in pages["en"].items():
@@ -511,12 +513,12 @@ def _include(catalog: Catalog, page: Page, include, made: dict[str, str], langua
         )
 
 
-def _block(catalog: Catalog, page: Page, block: Block) -> None:
+def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> None:
     def fault(what: str, remedy: str) -> None:
         add(catalog, page.path, block.line, what, remedy)
 
     match block.language:
-        case "python" | "console" | "text":
+        case "python" | "nginx" | "console" | "text":
             if not block.is_include:
                 fault(
                     f"a {block.language} block that is no include",
@@ -524,7 +526,7 @@ def _block(catalog: Catalog, page: Page, block: Block) -> None:
                 )
         case "bash":
             if not block.is_include:
-                _options(catalog, page, block.line, block.content)
+                _options(catalog, page, block.line, block.content, recorded)
         case "json":
             try:
                 block.is_include or json.loads(block.content)
@@ -538,16 +540,16 @@ def _block(catalog: Catalog, page: Page, block: Block) -> None:
         case language:
             fault(
                 f"a fenced block with language `{language}`",
-                "Use python, bash, json, yaml, console or text: those are tested.",
+                "Use python, bash, json, yaml, nginx, console or text: those are tested.",
             )
     for include in block.includes:
         if block.language == "bash" and (path := articles.find(include, [catalog.root / "snippets"])):
-            _options(catalog, page, block.line, articles.section(path.read_text(encoding="utf-8"), include.section))
+            script = articles.section(path.read_text(encoding="utf-8"), include.section)
+            _options(catalog, page, block.line, script, recorded)
 
 
-def _options(catalog: Catalog, page: Page, line: int, script: str) -> None:
+def _options(catalog: Catalog, page: Page, line: int, script: str, recorded: Recorded) -> None:
     """Each `--option` exists in every recorded parser of the command that it is given to."""
-    recorded = _recorded(catalog)
     for words in commands(script):
         for command, environments in recorded.items():
             if words[: len(command.split())] != command.split():
@@ -585,8 +587,8 @@ def commands(script: str) -> Iterator[list[str]]:
             yield words
 
 
-def _recorded(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
-    recorded: dict[str, dict[str, list[str]]] = {}
+def _recorded(catalog: Catalog) -> Recorded:
+    recorded: Recorded = {}
     for incident in catalog.incidents.values():
         for environment, evidence in incident.evidence.items():
             for command, options in evidence.options.items():

@@ -51,8 +51,10 @@ from readyonce.words import (
     table_row,
 )
 
+Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
 LATELY = 20  # changes on the page that lists them
+
 # ------------------------------------------------------------------------------ all of it
 
 
@@ -590,7 +592,7 @@ def committed(catalog: Catalog) -> dict[Path, str]:
 def _with_front_matter(text: str, incident: Incident, language: Language) -> str:
     file = incident.file
     matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
-    dumped = yaml.safe_dump(matter, allow_unicode=True, sort_keys=False, width=10_000)
+    dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
     body = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
     return f"---\n{dumped}---\n\n{body}"
 
