@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from readyonce import articles, render
-from readyonce.articles import Block, Page
+from readyonce.articles import Block, Include, Page
 from readyonce.catalog import BASELINE, LANGUAGES, Catalog, Incident, Problem, add, parse_yaml
 from readyonce.verdicts import judge, predicted_for
 
@@ -136,7 +136,7 @@ def _files(catalog: Catalog, incident: Incident) -> None:
     if code := incident.file.fix.code:
         file, section = code.split(":")
         source = incident.folder / file
-        if not source.is_file() or f"[start:{section}]" not in source.read_text(encoding="utf-8"):
+        if not source.is_file() or f"[start:{section}]" not in catalog.text(source):
             add(
                 catalog,
                 path,
@@ -243,7 +243,8 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
 def _filled(catalog: Catalog, incident: Incident) -> None:
     pages = [catalog.root / "docs" / language / "incidents" / f"{incident.id}.md" for language in LANGUAGES]
     for path in [*sorted(incident.folder.glob("*.*")), *filter(Path.is_file, pages)]:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = catalog.text(path)
+        for number, line in enumerate(text.splitlines() if "TODO" in text else (), 1):
             if "TODO" in line:
                 add(catalog, path, number, "a TODO of the skeleton is left", "Replace it.")
 
@@ -376,10 +377,11 @@ def _pages(catalog: Catalog) -> None:
                 "Write it; the other language has the same sections.",
             )
     for language in LANGUAGES:
+        places = render.places(catalog.root, language)
         for page in pages[language].values():
             _headings(catalog, page)
             for include in page.includes:
-                _include(catalog, page, include, made[language], language)
+                _include(catalog, page, include, made[language], places)
             for block in page.blocks:
                 _block(catalog, page, block, recorded)
             for line, target in page.links:
@@ -420,7 +422,10 @@ def _pages(catalog: Catalog) -> None:
 
 def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
     folder = catalog.root / "docs" / language
-    return {path.relative_to(folder).as_posix(): articles.read(path) for path in sorted(folder.rglob("*.md"))}
+    return {
+        path.relative_to(folder).as_posix(): articles.read(path, catalog.text(path))
+        for path in sorted(folder.rglob("*.md"))
+    }
 
 
 def _wanted(catalog: Catalog) -> Iterator[str]:
@@ -487,10 +492,10 @@ def _article(catalog: Catalog, incident: Incident, page: Page, language: str) ->
         )
 
 
-def _include(catalog: Catalog, page: Page, include, made: dict[str, str], language: str) -> None:
+def _include(catalog: Catalog, page: Page, include: Include, made: dict[str, str], places: list[Path]) -> None:
     text = made.get(include.path)
-    if text is None and (path := articles.find(include, render.places(catalog.root, language))):
-        text = path.read_text(encoding="utf-8")
+    if text is None and (path := articles.find(include, places)):
+        text = catalog.text(path)
     if text is None:
         add(
             catalog,
@@ -544,7 +549,7 @@ def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> No
             )
     for include in block.includes:
         if block.language == "bash" and (path := articles.find(include, [catalog.root / "snippets"])):
-            script = articles.section(path.read_text(encoding="utf-8"), include.section)
+            script = articles.section(catalog.text(path), include.section)
             _options(catalog, page, block.line, script, recorded)
 
 
@@ -620,7 +625,7 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
 
 
 def _anchors(catalog: Catalog, path: Path, made: dict[str, str], language: str) -> set[str | None]:
-    target = articles.read(path)
+    target = articles.read(path, catalog.text(path))
     included = " ".join(made.get(include.path, "") for include in target.includes)
     return {*target.ids, *re.findall(r'(?:\{ ?#|id=")([\w-]+)', included)}
 
@@ -667,5 +672,5 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
 
 def _generated(catalog: Catalog) -> None:
     for path, text in render.committed(catalog).items():
-        if path.read_text(encoding="utf-8") != text:
+        if catalog.text(path) != text:
             add(catalog, path, 1, "the generated part is out of date", "Run `readyonce render`.")

@@ -69,7 +69,10 @@ def llms(catalog: Catalog, language: Language) -> str:
     lead = ""
     for path in sorted(docs.rglob("*.md")):
         page = PurePosixPath(path.relative_to(docs).as_posix())
-        matter = parse_yaml(articles.read(path).front_matter) or {}
+        if incident := catalog.incidents.get(page.stem):
+            matter = {"title": incident.file.short[language], "description": incident.file.summary[language]}
+        else:
+            matter = parse_yaml(articles.read(path, catalog.text(path)).front_matter) or {}
         if page.name == "index.md":
             if page.parent.name == "":
                 lead = matter.get("description", "")
