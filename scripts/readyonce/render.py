@@ -53,6 +53,7 @@ from readyonce.words import (
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
+IN_NAVIGATION = 100  # incidents; with more, their index page leads to them
 LATELY = 20  # changes on the page that lists them
 
 # ------------------------------------------------------------------------------ all of it
@@ -621,8 +622,10 @@ _NAVIGATION = re.compile(
 
 
 def _with_navigation(text: str, catalog: Catalog) -> str:
+    incidents = list(catalog.incidents)
     entries = {
-        "incidents": list(catalog.incidents),
+        # Every page carries the navigation: beyond this it would outweigh the page.
+        "incidents": incidents if len(incidents) <= IN_NAVIGATION else [],
         "errors": [family.family for family in listed(catalog, "own")],
     }
 
