@@ -20,6 +20,7 @@ test: .venv/tests.stamp packages ## build the wiki and run every test
 bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/diagnose.py
+	@$(BIN)/python tests/bench/scale.py
 
 packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
 	@scripts/system-packages chromium shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
