@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet
 
-.PHONY: help serve site test test-frameworks evidence bench lock clean
+.PHONY: help serve site test test-frameworks evidence bench packages sbom audit lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -14,8 +14,7 @@ serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
 site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
-test: .venv/tests.stamp ## build the wiki and run every test
-	@scripts/system-packages chromium shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans
+test: .venv/tests.stamp packages ## build the wiki and run every test
 	@$(BIN)/readyonce site
 	@$(BIN)/python -m pytest
 
@@ -28,6 +27,17 @@ evidence: .venv/tests.stamp ## run everything in every environment, and store wh
 bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/diagnose.py
+	@$(BIN)/python tests/bench/scale.py
+
+packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
+	@scripts/system-packages chromium shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
+
+sbom: .venv/tests.stamp ## the bill of materials of what builds the wiki: build/sbom.cdx.json
+	@mkdir -p build
+	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o build/sbom.cdx.json requirements.txt
+
+audit: .venv/tests.stamp ## known vulnerabilities of the locked packages; asks an advisory service on the network
+	@$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.txt
 
 lock: .venv/tests.stamp ## pin again: what the site needs, and what each environment brings with it
 	@$(LOCK) --generate-hashes requirements.in -o requirements.txt

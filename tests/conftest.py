@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import getpass
 import http.server
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -145,6 +148,53 @@ def served(folder: Path, headers: Mapping[str, str] = {}):
     server.server_close()
 
 
+HOSTING = ROOT / "snippets" / "hosting"
+NGINX = """daemon off;
+user {user};
+pid {scratch}/nginx.pid;
+error_log stderr;
+events {{}}
+http {{
+    include /etc/nginx/mime.types;
+    access_log off;
+    client_body_temp_path {scratch}/body;
+    proxy_temp_path {scratch}/proxy;
+    fastcgi_temp_path {scratch}/fastcgi;
+    uwsgi_temp_path {scratch}/uwsgi;
+    scgi_temp_path {scratch}/scgi;
+    {server}
+}}
+"""
+
+
+@contextlib.contextmanager
+def behind_nginx(folder: Path, scratch: Path):
+    """The wiki under /wiki/ as a real nginx serves it, with the file that the page `hosting` shows."""
+    program = shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin")
+    assert program, "no nginx: scripts/system-packages nginx"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    server = (HOSTING / "nginx.conf").read_text(encoding="utf-8")
+    for shown, here in (("listen 80;", f"listen 127.0.0.1:{port};"), ("/srv/readyonce/site/", f"{folder}/")):
+        assert server.count(shown) == 1
+        server = server.replace(shown, here)
+    config, log = scratch / "nginx.conf", scratch / "nginx.log"
+    config.write_text(NGINX.format(user=getpass.getuser(), scratch=scratch, server=server), encoding="utf-8")
+    with log.open("w") as said:
+        process = subprocess.Popen([program, "-p", scratch, "-c", config], stderr=said)
+    try:
+        for _ in range(200):
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                break
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/wiki/"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
 @pytest.fixture(scope="session")
 def address(built):
     with served(built) as address:
@@ -161,7 +211,7 @@ def disk(folder) -> str:
 def published(tmp_path_factory):
     """The pages as they are published: SITE_URL and REPO_URL are set. (their address, their folder)"""
     copied = copy_of(ROOT, tmp_path_factory.mktemp("published") / "copy")
-    with served(copied / "site") as address:
+    with behind_nginx(copied / "site", tmp_path_factory.mktemp("nginx")) as address:
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SITE_URL", address)
             patch.setenv("REPO_URL", REPOSITORY)

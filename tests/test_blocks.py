@@ -51,6 +51,8 @@ def test_block(page, block):
         case "python":
             assert block.is_include
             compile(text, str(page.path), "exec")
+        case "nginx":  # tests/test_hosting.py runs it
+            assert block.is_include and (ROOT / "snippets/hosting/nginx.conf").read_text(encoding="utf-8") == text
         case "text" | "console":
             assert block.is_include
         case "bash":

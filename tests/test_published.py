@@ -32,7 +32,7 @@ class Head(HTMLParser):
         if tag == "meta" and "content" in it:
             self.metas[it.get("name") or it.get("property")] = it["content"]
         if tag == "link":
-            self.links[it["rel"], it.get("hreflang") or it.get("type")] = it["href"]
+            self.links[it["rel"].strip(), it.get("hreflang") or it.get("type")] = it["href"]
 
     def handle_data(self, data):
         if self._in_title:

@@ -66,8 +66,9 @@ class Page:
         return [heading.id for heading in self.headings]
 
 
-def read(path: Path) -> Page:
-    text = path.read_text(encoding="utf-8")
+def read(path: Path, text: str | None = None) -> Page:
+    """A page; `text` is the file's, where it has been read already."""
+    text = path.read_text(encoding="utf-8") if text is None else text
     page = Page(path, text)
     lines = text.splitlines()
     start = 0
@@ -119,6 +120,6 @@ def section(text: str, name: str | None) -> str:
 def find(include: Include, places: Iterable[Path]) -> Path | None:
     """The file of an include: the first of the folders that has it, as pymdownx.snippets looks."""
     for place in places:
-        if (place / include.path).is_file():
-            return place / include.path
+        if (path := place / include.path).is_file():
+            return path
     return None

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -323,6 +323,7 @@ def _wording_matches(wording: Wording, message: str) -> bool:
     return True
 
 
+@lru_cache(4096)  # the same wordings are looked for in every message
 def _squeeze(text: str) -> str:
     return " ".join(text.split())
 
@@ -414,6 +415,12 @@ class Incident:
         evidence = self.evidence.get(environment)
         return evidence.by_variant.get(variant) if evidence else None
 
+    @cached_property
+    def shows(self) -> frozenset[str]:
+        """The error families that it is about or that a run of it ended in."""
+        ran = {run.error for evidence in self.evidence.values() for run in evidence.runs if run.error}
+        return frozenset({*self.file.errors, *ran})
+
     def judged_on(self, claim: str) -> list[tuple[Variant, str]]:
         """Every (variant, environment) whose variant names the claim: nobody can pick cases."""
         return [
@@ -432,6 +439,13 @@ class Catalog:
     decision: DecisionFile | None = None
     diagnose: DiagnoseFile | None = None
     problems: list[Problem] = field(default_factory=list)
+    _texts: dict[Path, str] = field(default_factory=dict)
+
+    def text(self, path: Path) -> str:
+        """A file's text; each file is read once."""
+        if path not in self._texts:
+            self._texts[path] = path.read_text(encoding="utf-8")
+        return self._texts[path]
 
     def family_of(self, message: str) -> str | None:
         """The one family whose wording the message has; None when none or several do."""

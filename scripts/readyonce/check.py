@@ -12,10 +12,11 @@ from pathlib import Path
 import yaml
 
 from readyonce import articles, lab, launch, render
-from readyonce.articles import Block, Page
+from readyonce.articles import Block, Include, Page
 from readyonce.catalog import BASELINE, LANGUAGES, Catalog, Incident, Problem, Variant, add, parse_yaml
 from readyonce.verdicts import judge, predicted_for
 
+Recorded = dict[str, dict[str, list[str]]]  # command -> environment -> the options that its parser has there
 VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
 
 
@@ -138,7 +139,7 @@ def _files(catalog: Catalog, incident: Incident) -> None:
     if code := incident.file.fix.code:
         file, section = code.split(":")
         source = incident.folder / file
-        if not source.is_file() or f"[start:{section}]" not in source.read_text(encoding="utf-8"):
+        if not source.is_file() or f"[start:{section}]" not in catalog.text(source):
             add(
                 catalog,
                 path,
@@ -268,7 +269,8 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
 def _filled(catalog: Catalog, incident: Incident) -> None:
     pages = [catalog.root / "docs" / language / "incidents" / f"{incident.id}.md" for language in LANGUAGES]
     for path in [*sorted(incident.folder.glob("*.*")), *filter(Path.is_file, pages)]:
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = catalog.text(path)
+        for number, line in enumerate(text.splitlines() if "TODO" in text else (), 1):
             if "TODO" in line:
                 add(catalog, path, number, "a TODO of the skeleton is left", "Replace it.")
 
@@ -390,6 +392,7 @@ def _decision(catalog: Catalog) -> None:
 def _pages(catalog: Catalog) -> None:
     pages = {language: _read_all(catalog, language) for language in LANGUAGES}
     made = {language: render.includes(catalog, language) for language in LANGUAGES}
+    recorded = _recorded(catalog)
     for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
         if name not in pages[language]:
             add(
@@ -400,12 +403,13 @@ def _pages(catalog: Catalog) -> None:
                 "Write it; the other language has the same sections.",
             )
     for language in LANGUAGES:
+        places = render.places(catalog.root, language)
         for page in pages[language].values():
             _headings(catalog, page)
             for include in page.includes:
-                _include(catalog, page, include, made[language], language)
+                _include(catalog, page, include, made[language], places)
             for block in page.blocks:
-                _block(catalog, page, block)
+                _block(catalog, page, block, recorded)
             for line, target in page.links:
                 _link(catalog, page, line, target, made[language], language)
     for name, page in pages["en"].items():
@@ -444,7 +448,10 @@ def _pages(catalog: Catalog) -> None:
 
 def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
     folder = catalog.root / "docs" / language
-    return {path.relative_to(folder).as_posix(): articles.read(path) for path in sorted(folder.rglob("*.md"))}
+    return {
+        path.relative_to(folder).as_posix(): articles.read(path, catalog.text(path))
+        for path in sorted(folder.rglob("*.md"))
+    }
 
 
 def _wanted(catalog: Catalog) -> Iterator[str]:
@@ -511,10 +518,10 @@ def _article(catalog: Catalog, incident: Incident, page: Page, language: str) ->
         )
 
 
-def _include(catalog: Catalog, page: Page, include, made: dict[str, str], language: str) -> None:
+def _include(catalog: Catalog, page: Page, include: Include, made: dict[str, str], places: list[Path]) -> None:
     text = made.get(include.path)
-    if text is None and (path := articles.find(include, render.places(catalog.root, language))):
-        text = path.read_text(encoding="utf-8")
+    if text is None and (path := articles.find(include, places)):
+        text = catalog.text(path)
     if text is None:
         add(
             catalog,
@@ -537,12 +544,12 @@ def _include(catalog: Catalog, page: Page, include, made: dict[str, str], langua
         )
 
 
-def _block(catalog: Catalog, page: Page, block: Block) -> None:
+def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> None:
     def fault(what: str, remedy: str) -> None:
         add(catalog, page.path, block.line, what, remedy)
 
     match block.language:
-        case "python" | "console" | "text":
+        case "python" | "nginx" | "console" | "text":
             if not block.is_include:
                 fault(
                     f"a {block.language} block that is no include",
@@ -550,7 +557,7 @@ def _block(catalog: Catalog, page: Page, block: Block) -> None:
                 )
         case "bash":
             if not block.is_include:
-                _options(catalog, page, block.line, block.content)
+                _options(catalog, page, block.line, block.content, recorded)
         case "json":
             try:
                 block.is_include or json.loads(block.content)
@@ -564,16 +571,16 @@ def _block(catalog: Catalog, page: Page, block: Block) -> None:
         case language:
             fault(
                 f"a fenced block with language `{language}`",
-                "Use python, bash, json, yaml, console or text: those are tested.",
+                "Use python, bash, json, yaml, nginx, console or text: those are tested.",
             )
     for include in block.includes:
         if block.language == "bash" and (path := articles.find(include, [catalog.root / "snippets"])):
-            _options(catalog, page, block.line, articles.section(path.read_text(encoding="utf-8"), include.section))
+            script = articles.section(catalog.text(path), include.section)
+            _options(catalog, page, block.line, script, recorded)
 
 
-def _options(catalog: Catalog, page: Page, line: int, script: str) -> None:
+def _options(catalog: Catalog, page: Page, line: int, script: str, recorded: Recorded) -> None:
     """Each `--option` exists in every recorded parser of the command that it is given to."""
-    recorded = _recorded(catalog)
     for words in commands(script):
         for command, environments in recorded.items():
             if words[: len(command.split())] != command.split():
@@ -611,8 +618,8 @@ def commands(script: str) -> Iterator[list[str]]:
             yield words
 
 
-def _recorded(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
-    recorded: dict[str, dict[str, list[str]]] = {}
+def _recorded(catalog: Catalog) -> Recorded:
+    recorded: Recorded = {}
     for incident in catalog.incidents.values():
         for environment, evidence in incident.evidence.items():
             for command, options in evidence.options.items():
@@ -644,7 +651,7 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
 
 
 def _anchors(catalog: Catalog, path: Path, made: dict[str, str], language: str) -> set[str | None]:
-    target = articles.read(path)
+    target = articles.read(path, catalog.text(path))
     included = " ".join(made.get(include.path, "") for include in target.includes)
     return {*target.ids, *re.findall(r'(?:\{ ?#|id=")([\w-]+)', included)}
 
@@ -691,5 +698,5 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
 
 def _generated(catalog: Catalog) -> None:
     for path, text in render.committed(catalog).items():
-        if path.read_text(encoding="utf-8") != text:
+        if catalog.text(path) != text:
             add(catalog, path, 1, "the generated part is out of date", "Run `readyonce render`.")

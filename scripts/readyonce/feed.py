@@ -6,10 +6,8 @@ import re
 from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
-import yaml
-
 from readyonce import api, articles, history, links
-from readyonce.catalog import LANGUAGES, Catalog, Incident, Language
+from readyonce.catalog import LANGUAGES, Catalog, Incident, Language, parse_yaml
 from readyonce.words import say
 
 ATOM = "http://www.w3.org/2005/Atom"
@@ -71,7 +69,10 @@ def llms(catalog: Catalog, language: Language) -> str:
     lead = ""
     for path in sorted(docs.rglob("*.md")):
         page = PurePosixPath(path.relative_to(docs).as_posix())
-        matter = yaml.safe_load(articles.read(path).front_matter) or {}
+        if incident := catalog.incidents.get(page.stem):
+            matter = {"title": incident.file.short[language], "description": incident.file.summary[language]}
+        else:
+            matter = parse_yaml(articles.read(path, catalog.text(path)).front_matter) or {}
         if page.name == "index.md":
             if page.parent.name == "":
                 lead = matter.get("description", "")

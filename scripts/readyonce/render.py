@@ -53,8 +53,11 @@ from readyonce.words import (
     table_row,
 )
 
+Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
+IN_NAVIGATION = 100  # incidents; with more, their index page leads to them
 LATELY = 20  # changes on the page that lists them
+
 # ------------------------------------------------------------------------------ all of it
 
 
@@ -67,7 +70,7 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
     """Write everything; returns the committed files that were out of date."""
     stale = []
     for path, text in committed(catalog).items():
-        if path.read_text(encoding="utf-8") != text:
+        if catalog.text(path) != text:
             stale.append(str(path.relative_to(catalog.root)))
             if not only_check:
                 path.write_text(text, encoding="utf-8")
@@ -86,15 +89,22 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
 
 def _replace(build: Path, folders: Iterable[str], fresh: dict[str, str]) -> None:
     # Only what differs is written, so that a watcher sees only what changed.
-    for name, text in fresh.items():
-        path = build / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
+    wanted = {str(build / name): text for name, text in fresh.items()}
+    for path, text in wanted.items():
+        try:
+            with open(path, encoding="utf-8") as file:
+                same = file.read() == text
+        except FileNotFoundError:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            same = False
+        if not same:
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
     for folder in folders:
-        for path in (build / folder).rglob("*"):
-            if path.is_file() and path.relative_to(build).as_posix() not in fresh:
-                path.unlink()
+        for place, _, names in os.walk(build / folder):
+            for name in names:
+                if os.path.join(place, name) not in wanted:
+                    os.unlink(os.path.join(place, name))
 
 
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
@@ -124,7 +134,7 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
         "claims.md": "\n".join(claim(catalog, incident, name, language) for name in incident.file.claims),
         "affected.md": affected_table(incident, language),
         "strip.md": strip(catalog, incident, language),
-        "evidence.md": evidence_list(incident, language),
+        "evidence.md": evidence_list(catalog, incident, language),
         "numbers.md": numbers(incident),
         "rows.md": rows(catalog, incident, language),
     }
@@ -156,7 +166,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
     lines += [
         WORDS["label"][language].format(say("fix", language), file.fix.text[language]),
         "",
-        *_fix_block(incident),
+        *_fix_block(catalog, incident),
         "",
         WORDS["label"][language].format(
             say("affected", language),
@@ -165,7 +175,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "",
     ]
     if "current" in incident.evidence:
-        lines += [verified(incident, incident.evidence["current"].environment, language), ""]
+        lines += [verified(catalog, incident, incident.evidence["current"].environment, language), ""]
         if _age(incident) > STALE_AFTER:
             lines += [f"**{say('old', language)}**", ""]
     source = Source.model_validate({"link": file.reported.source, "says": file.title})
@@ -177,7 +187,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
     return "\n".join(['<div class="ro-header" markdown>', "", *lines, "", "</div>"]) + "\n"
 
 
-def _fix_block(incident: Incident) -> list[str]:
+def _fix_block(catalog: Catalog, incident: Incident) -> list[str]:
     """The fix, ready to be copied: an option, or a section of a file that is run."""
     fix = incident.file.fix
     if fix.option:
@@ -185,16 +195,16 @@ def _fix_block(incident: Incident) -> list[str]:
     file, section = fix.code.split(":")
     source = incident.folder / file
     try:
-        shown = articles.section(source.read_text(encoding="utf-8"), section)
+        shown = articles.section(catalog.text(source), section)
     except (OSError, articles.MissingSection):
         shown = ""  # `readyonce check` says so; here it must not hide the other problems
     return ["```python", textwrap.dedent(shown).rstrip(), "```"]
 
 
-def verified(incident: Incident, environment: Environment, language: Language) -> str:
+def verified(catalog: Catalog, incident: Incident, environment: Environment, language: Language) -> str:
     """Date, versions and device. Of the versions, those that the repros run there import, if any are."""
     files = [name for name, where in incident.file.files.items() if environment.name in where]
-    source = "\n".join((incident.folder / name).read_text(encoding="utf-8") for name in files)
+    source = "\n".join(catalog.text(incident.folder / name) for name in files)
     used = [name for name in environment.versions if re.search(rf"^(import|from) {name}\b", source, re.MULTILINE)]
     versions = say("between", language).join(
         f"{name} {environment.versions[name]}" for name in used or environment.versions
@@ -441,11 +451,11 @@ def _range(entry: Affected) -> str:
     return f"≥ {entry.introduced}" + (f", < {entry.fixed}" if entry.fixed else "")
 
 
-def evidence_list(incident: Incident, language: Language) -> str:
+def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> str:
     lines = []
     for name, evidence in sorted(incident.evidence.items()):
         lines.append(f"`snippets/{incident.id}/evidence/{name}.json`")
-        lines.append(f":   {verified(incident, evidence.environment, language)}")
+        lines.append(f":   {verified(catalog, incident, evidence.environment, language)}")
         commands = [run for run in evidence.runs if incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
             count = sum(run.repeats + run.alone for run in repros)
@@ -512,8 +522,7 @@ def error_table(catalog: Catalog, language: Language) -> str:
 def _seen_in(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     found = []
     for incident in catalog.incidents.values():
-        runs = [run for evidence in incident.evidence.values() for run in evidence.runs]
-        if family.family in incident.file.errors or any(run.error == family.family for run in runs):
+        if family.family in incident.shows:
             found.append(f"[{incident.id}](../incidents/{incident.id}.md)")
     return say("between", language).join(found)
 
@@ -662,21 +671,21 @@ def committed(catalog: Catalog) -> dict[Path, str]:
         for incident in catalog.incidents.values():
             path = catalog.root / "docs" / language / "incidents" / f"{incident.id}.md"
             if path.is_file():
-                files[path] = _with_front_matter(path.read_text(encoding="utf-8"), incident, language)
+                files[path] = _with_front_matter(catalog.text(path), incident, language)
         path = catalog.root / "docs" / language / "tags.md"
         if path.is_file():
-            files[path] = _with_listings(path.read_text(encoding="utf-8"), catalog, language)
+            files[path] = _with_listings(catalog.text(path), catalog, language)
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
         path = catalog.root / name
         if path.is_file():
-            files[path] = _with_navigation(path.read_text(encoding="utf-8"), catalog)
+            files[path] = _with_navigation(catalog.text(path), catalog)
     return files
 
 
 def _with_front_matter(text: str, incident: Incident, language: Language) -> str:
     file = incident.file
     matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
-    dumped = yaml.safe_dump(matter, allow_unicode=True, sort_keys=False, width=10_000)
+    dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
     body = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
     return f"---\n{dumped}---\n\n{body}"
 
@@ -699,8 +708,10 @@ _NAVIGATION = re.compile(
 
 
 def _with_navigation(text: str, catalog: Catalog) -> str:
+    incidents = list(catalog.incidents)
     entries = {
-        "incidents": list(catalog.incidents),
+        # Every page carries the navigation: beyond this it would outweigh the page.
+        "incidents": incidents if len(incidents) <= IN_NAVIGATION else [],
         "errors": [family.family for family in listed(catalog, "own")],
     }
 

@@ -1,0 +1,98 @@
+"""Prints what many incidents cost: python tests/bench/scale.py [COUNT ...]. By default 10, 100 and 1000, ten minutes.
+
+Incidents made from the skeleton stand beside the real ones, in a copy. Seconds are of CPU, all processes together; Zensical
+builds the same tree in the same run. The book and the offline copy are left out.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conftest import KNOWN, ROOT, copy_of
+
+from readyonce import scaffold, site
+
+FILLED = {
+    "TODO：": "",
+    "TODO: ": "",
+    "--todo": "--standalone",
+    "0.0.0": "1.0.0",
+    "owner/repository#1": "a/b#1",
+    " # TODO": "",
+    "TODO": "something",
+}
+PAGES = ("incidents/RO-0001/", "decision/", "", "incidents/", "diagnose/")
+READYONCE = [sys.executable, "-m", "readyonce.cli"]
+BUILD = (
+    "from pathlib import Path; from readyonce import site; raise SystemExit(site.build(Path.cwd(), take_along=False))"
+)
+
+
+def main() -> None:
+    for count in map(int, sys.argv[1:] or ("10", "100", "1000")):
+        with tempfile.TemporaryDirectory(prefix="readyonce-") as folder:
+            copy = copy_of(ROOT, Path(folder) / "copy")
+            generate(copy, count)
+            measure(copy, count)
+
+
+def generate(copy: Path, count: int) -> None:
+    """Incidents of the skeleton's two variants, with evidence as two real runs gave it."""
+    real = KNOWN.incidents["RO-0003"].evidence["current"]
+    fixed = real.by_variant["non-reentrant"].model_copy(update={"variant": "fixed"})
+    known = {
+        "options": {"torchrun": ["--standalone", "--nproc-per-node"]},
+        "runs": [real.by_variant["reported"], fixed],
+    }
+    evidence = real.model_copy(update=known).model_dump_json(indent=1)
+    for number in range(1000, 1000 + count):
+        for name in scaffold.create(copy, f"RO-{number}"):
+            text = (copy / name).read_text(encoding="utf-8")
+            for todo, done in FILLED.items():
+                text = text.replace(todo, done)
+            (copy / name).write_text(text, encoding="utf-8")
+        record = copy / "snippets" / f"RO-{number}" / "evidence" / "current.json"
+        record.parent.mkdir()
+        record.write_text(evidence, encoding="utf-8")
+
+
+def measure(copy: Path, count: int) -> None:
+    print(f"{count} generated incidents:")
+    tell("render, all of it", [*READYONCE, "render"], copy)
+    tell("render, nothing new", [*READYONCE, "render"], copy, "aim: below 2 s")
+    tell("check", [*READYONCE, "check"], copy, "aim: below 2 s")
+    tell("site, both languages", [sys.executable, "-c", BUILD], copy)
+    weights = [len(gzip.compress((copy / "site" / page / "index.html").read_bytes())) / 1000 for page in PAGES]
+    print("  HTML, gzip: " + ", ".join(f"/{page} {weight:.1f} kB" for page, weight in zip(PAGES, weights)))
+    zensical = str(Path(sys.executable).with_name("zensical"))
+    for language, config in site.CONFIG.items():
+        mkdocs = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", config]
+        tell(f"MkDocs, {language}", mkdocs, copy)
+        tell(f"Zensical, {language}", [zensical, "build", "--strict", "--clean", "-f", config], copy)
+
+
+def tell(what: str, command: list[str], copy: Path, aim: str = "") -> None:
+    environment = os.environ | {"READYONCE_ROOT": str(copy), "NO_MKDOCS_2_WARNING": "1", "JIEBA_LOG": "0"}
+    started = time.monotonic()
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(command, cwd=copy, env=environment, stdout=said, stderr=subprocess.STDOUT)
+        _, status, used = os.wait4(process.pid, 0)
+        said.seek(0)
+        faults = said.read().decode() if status else ""
+    # Of the memory, that of the largest process.
+    figures = f"{used.ru_utime + used.ru_stime:6.2f} s CPU, {time.monotonic() - started:6.1f} s passed, {used.ru_maxrss >> 10:5d} MiB"
+    print(f"  {what:22}{figures}  {aim}", flush=True)
+    if faults:
+        print("    " + "\n    ".join(faults.splitlines()[-3:]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""What is shipped and what builds it: licences, the bill of materials."""
+
+import json
+import re
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from importlib import metadata
+from pathlib import Path
+
+from conftest import HOSTING, ROOT
+
+SHIPPED = (HOSTING / "shipped.md").read_text(encoding="utf-8")
+GENERATED = ("*.html", "llms.txt", "feed.xml", "sitemap.xml*", "search/*", "javascripts/rules.js", "api/v1/*")
+TAKEN_ALONG = ("book/*.pdf", "offline/*.zip")
+
+
+def fits(name: str, patterns) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def test_every_file_is_ours_or_named(published):
+    theirs = [
+        glob
+        for line in SHIPPED.splitlines()
+        if "↳" not in line
+        for glob in re.findall(r"`([^`]+)`", line.split("|")[1])
+    ]
+    theme = ROOT / "docs" / "theme"
+    ours = {path.relative_to(theme).as_posix() for path in theme.rglob("*") if path.is_file()}
+    ours = {name for name in ours if not fits(name, theirs)}
+    shipped = {
+        path.relative_to(published[1]).as_posix().removeprefix("zh/")
+        for path in published[1].rglob("*")
+        if path.is_file()
+    }
+    unknown = {name for name in shipped - ours if not fits(name, (*theirs, *GENERATED, *TAKEN_ALONG))}
+    assert not unknown, f"snippets/hosting/shipped.md names no licence of {sorted(unknown)}"
+    assert all(any(fnmatchcase(name, glob) for name in shipped) for glob in theirs), "a part is named and not shipped"
+
+
+def test_every_package_in_the_themes_files_is_named(published):
+    inside = set()
+    for path in published[1].glob("assets/**/*.map"):
+        for source in json.loads(path.read_text(encoding="utf-8"))["sources"]:
+            inside |= set(re.findall(r"node_modules/((?:@[^/]+/)?[^/]+)", source)[-1:])
+    named = set(re.findall(r"\) `([^`]+)` \|", SHIPPED))
+    assert inside == named
+
+
+def test_the_themes_version_and_licence_are_those_installed():
+    theme = metadata.distribution("mkdocs-material")
+    assert f"mkdocs-material) {theme.version} | {theme.metadata['License-Expression']} |" in SHIPPED
+
+
+def test_licences_stand_in_full():
+    apache = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert (
+        "Apache License" in apache and "Version 2.0, January 2004" in apache and "END OF TERMS AND CONDITIONS" in apache
+    )
+    assert "creativecommons.org/licenses/by/4.0/" in (ROOT / "docs" / "LICENSE").read_text(encoding="utf-8")
+
+
+def test_bill_of_materials_is_the_lock(tmp_path):
+    """The command of `make sbom`, twice: the same bytes, and every locked package with its hashes."""
+    (recipe,) = re.findall(r"cyclonedx-py (.+)", (ROOT / "Makefile").read_text(encoding="utf-8"))
+    texts = []
+    for name in ("one.json", "two.json"):
+        arguments = recipe.replace("build/sbom.cdx.json", str(tmp_path / name)).split()
+        program = Path(sys.executable).with_name("cyclonedx-py")
+        subprocess.run([program, *arguments], cwd=ROOT, check=True, capture_output=True)
+        texts.append((tmp_path / name).read_text(encoding="utf-8"))
+    assert texts[0] == texts[1]
+    bill = json.loads(texts[0])
+    locked = (ROOT / "requirements.txt").read_text(encoding="utf-8")
+    wanted = dict(re.findall(r"^([\w.-]+)==([\w.]+)", locked, re.MULTILINE))
+    assert bill["bomFormat"] == "CycloneDX" and {c["name"]: c["version"] for c in bill["components"]} == wanted
+    hashes = [h["content"] for c in bill["components"] for r in c["externalReferences"] for h in r["hashes"]]
+    assert sorted(hashes) == sorted(re.findall(r"--hash=sha256:(\w+)", locked))
