@@ -5,13 +5,14 @@ A fault file says what to do to a copy of the project (`edit` with `find` and `r
 `line`, or where the text `near` begins.
 """
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 from conftest import ROOT, command, edit
 
-from readyonce import catalog, check
+from readyonce import catalog, check, render
 
 FAULTS = sorted((Path(__file__).parent / "faults").glob("*.yml"))
 
@@ -64,3 +65,16 @@ def test_a_module_under_torchrun_has_options_of_its_own():
     launcher, module = check.commands(script)
     assert launcher == ["torchrun", "--nproc-per-node", "$N"]
     assert module == ["python", "-m", "some.module", "--epochs", "1"]
+
+
+def test_evidence_of_one_gpu_is_shown_and_judges_nothing(copy):
+    folder = copy / "snippets" / "RO-0004" / "evidence"
+    record = json.loads((folder / "current.json").read_text(encoding="utf-8"))
+    record["environment"] |= {"name": "nvidia-test", "device": "cuda", "backend": "nccl", "world_size": 1}
+    record["runs"] = [run for run in record["runs"] if run["outcome"] == "match"][:2]
+    before = catalog.load(copy).require_sound()
+    (folder / "nvidia-test.json").write_text(json.dumps(record), encoding="utf-8")
+    after = catalog.load(copy).require_sound()
+    assert after.incidents["RO-0004"].evidence == before.incidents["RO-0004"].evidence
+    shown = render.incident_includes(after, after.incidents["RO-0004"], "en")["RO-0004/evidence.md"]
+    assert "CUDA (nccl, world size 1)" in shown and "of 2 variants 2 came out as with two" in shown

@@ -1,5 +1,6 @@
 """The lab tells hang, teardown and crash apart, and leaves nothing behind."""
 
+import dataclasses
 import os
 import shutil
 import signal
@@ -157,6 +158,21 @@ lab.alone(known, incident, incident.variants["hangs"], Path(sys.executable))
     assert len(ours()) >= 3
     process.send_signal(signal.SIGINT)
     process.wait(20)
+
+
+def test_one_device(toy):
+    """The path that a GPU takes, on what is at hand; without a GPU nothing claims that there was one."""
+    known, incident = toy
+    repro = dict(incident.variants)
+    for name in set(repro) - {"fine", "raises"}:
+        del repro[name]
+    small = dataclasses.replace(incident, variants=repro)
+    seen = lab.on_one_device(known, small, "a-device", Path(sys.executable))
+    assert {run.variant: run.outcome for run in seen.runs} == {"fine": "match", "raises": "error"}
+    assert seen.environment.world_size == 1
+    import torch
+
+    assert (lab.gpu() is None) == (not torch.cuda.is_available()) == (seen.environment.device == "cpu")
 
 
 def test_disagreeing_runs_are_no_evidence(toy):

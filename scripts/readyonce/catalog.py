@@ -395,6 +395,7 @@ class Incident:
     folder: Path
     variants: dict[str, Variant]
     evidence: dict[str, Evidence]
+    one_device: dict[str, Evidence] = field(default_factory=dict)  # of a GPU on its own; shown, and judges nothing
 
     @property
     def id(self) -> str:
@@ -525,7 +526,7 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             f"id {file.id} stands in folder {folder.name}",
             f"Write `id: {folder.name}`, or rename the folder.",
         )
-    evidence = {}
+    evidence: dict[int, dict[str, Evidence]] = {1: {}, 2: {}}  # by the number of processes
     for record in sorted((folder / "evidence").glob("*.json")):
         if loaded := read(catalog, record, Evidence):
             if loaded.environment.name != record.stem:
@@ -536,7 +537,7 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
                     f"evidence of `{loaded.environment.name}` stands in {record.name}",
                     "Evidence is written by `readyonce verify --write` only: run that.",
                 )
-            evidence[record.stem] = loaded
+            evidence[min(loaded.environment.world_size, 2)][record.stem] = loaded
     variants = {
         name: Variant(
             name,
@@ -559,7 +560,7 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
         for words in matrix.names():
             variant = _matrix_variant(catalog, path, file, index, words)
             variants[variant.name] = variant
-    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence)
+    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence[2], evidence[1])
 
 
 def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int, words: tuple[str, ...]) -> Variant:

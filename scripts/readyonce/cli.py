@@ -265,8 +265,11 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             for command, where in incident.file.commands.items()
             if environment in where
         }
-        evidence = _catalog().Evidence(environment=lab.describe(root, environment, python), options=recorded, runs=runs)
+        evidence = _catalog().Evidence(environment=lab.describe(environment, python), options=recorded, runs=runs)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
+        if environment == "current" and (gpu := lab.gpu()):
+            alone = lab.on_one_device(known, incident, gpu, python)
+            print(f"{label}: wrote {lab.write(incident, alone).relative_to(root)}", flush=True)
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
@@ -127,21 +127,21 @@ def _install(folder: Path, *wanted: str | Path) -> None:
             raise LabError(f"environment `{folder.name}` does not install. uv says:\n{done.stderr.strip()}")
 
 
-def describe(root: Path, environment: str, python: Path) -> Environment:
+def describe(environment: str, python: Path, world_size: int = 2) -> Environment:
     """Versions, device and backend of an environment, asked from its own interpreter."""
     script = (
-        "import json, platform, torch, torch.distributed as dist\n"
-        "a = torch.accelerator.current_accelerator() if torch.accelerator.device_count() > 1 else None\n"
-        "d = a or torch.device('cpu')\n"
+        "import json, platform, sys, torch, torch.distributed as dist\n"
+        "enough = torch.accelerator.device_count() >= int(sys.argv[1])\n"
+        "d = torch.accelerator.current_accelerator() if enough else torch.device('cpu')\n"
         "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
         " 'python': platform.python_version()}))"
     )
-    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
+    told = subprocess.run([python, "-c", script, str(world_size)], capture_output=True, text=True, check=True)
     return Environment(
         name=environment,
         date=datetime.date.today().isoformat(),
         platform=f"{platform.system()} {platform.machine()}",
-        world_size=2,
+        world_size=world_size,
         versions={name: version for name, version in installed(python, SHOWN).items() if version},
         **json.loads(told.stdout.splitlines()[-1]),
     )
@@ -158,6 +158,23 @@ def not_run(root: Path, environment: str, reason: str) -> Evidence:
         versions={name: version for name, version in pins(root, environment).items() if name in SHOWN},
     )
     return Evidence(environment=wanted, runs=[], not_run=reason)
+
+
+def gpu() -> str | None:
+    """The name of the GPU at hand, as a file name; None where there is none."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return None
+    return re.sub(r"[^a-z0-9]+", "-", torch.cuda.get_device_name().lower()).strip("-")
+
+
+def on_one_device(catalog: Catalog, incident: Incident, name: str, python: Path) -> Evidence:
+    """Each repro's variants once with one process: with NCCL on the GPU, where there is one."""
+    variants = [v for v in incident.variants.values() if not v.is_command and "current" in v.declared]
+    jobs = [(replace(variant, processes=1), 1) for variant in variants]
+    runs, _ = summarise(incident, together(catalog, incident, jobs, python), {})
+    return Evidence(environment=describe(name, python, world_size=1), runs=runs)
 
 
 def options_of(python: Path, command: str) -> list[str]:

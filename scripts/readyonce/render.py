@@ -468,6 +468,16 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
             commands = say("between", language).join(f"`{command}`" for command in evidence.options)
             lines.append("    " + WORDS["recorded"][language].format(commands))
         lines.append("")
+    for name, evidence in sorted(incident.one_device.items()):
+        same = [
+            run for run in evidence.runs if (cpu := incident.run(run.variant, "current")) and cpu.outcome == run.outcome
+        ]
+        lines += [
+            f"`snippets/{incident.id}/evidence/{name}.json`",
+            f":   {verified(catalog, incident, evidence.environment, language)}",
+            "    " + WORDS["one-device"][language].format(same=len(same), all=len(evidence.runs)),
+            "",
+        ]
     sources = {source.link: source for c in incident.file.claims.values() for source in c.sources}
     sources |= {source.link: source for a in incident.file.affected for source in a.sources}
     lines += [f"- {cite(source, language)}" for _, source in sorted(sources.items())]

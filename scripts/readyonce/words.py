@@ -81,7 +81,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "equal": {"en": "equal", "zh": "一致"},
     "training": {"en": "How you train", "zh": "训练方式"},
     "verified": {
-        "en": "Verified on {date} with {versions} on {device} ({backend}, {world_size} ranks).",
+        "en": "Verified on {date} with {versions} on {device} ({backend}, world size {world_size}).",
         "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
     },
     "reported": {
@@ -96,6 +96,10 @@ WORDS: dict[str, dict[Language, str]] = {
     "summary": {
         "en": "{variants} variants, {runs} runs in this environment; each variant also alone, as a reader starts it.",
         "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还单独启动跑过一次，和读者的用法一样。",
+    },
+    "one-device": {
+        "en": "One process: of {all} variants {same} came out as with two.",
+        "zh": "单进程：{all} 个变体中，{same} 个与两个进程时结果相同。",
     },
     "launched": {
         "en": "The framework's own command in {} variants, once each.",
