@@ -150,6 +150,20 @@ def address(built):
         yield address
 
 
+def headers(site: Path) -> dict[str, str]:
+    """What the site's own file tells a host to send."""
+    first, *lines = (site / "_headers").read_text(encoding="utf-8").splitlines()
+    assert first == "/*"
+    return dict(line.strip().split(": ", 1) for line in lines)
+
+
+@pytest.fixture(scope="session")
+def strict(built):
+    """The wiki on a host that sends the headers too."""
+    with served(built, headers(built)) as address:
+        yield address
+
+
 @pytest.fixture(scope="session")
 def disk(folder) -> str:
     """The address of the offline copy."""
@@ -168,9 +182,15 @@ def published(tmp_path_factory):
         yield address, copied / "site"
 
 
+# What a Content-Security-Policy stopped becomes a complaint, also where the browser says nothing of it.
+STOPPED = """document.addEventListener("securitypolicyviolation", event =>
+    console.error(`stopped by ${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`))"""
+
+
 def visit(browser, address, names, **context):
     """Open each page; yields (name, page, requests, complaints of the console)."""
     with browser.new_context(**context) as opened:
+        opened.add_init_script(STOPPED)
         for name in names:
             page, requests, complaints = opened.new_page(), [], []
             page.on("request", lambda request, seen=requests: seen.append(request.url))

@@ -44,6 +44,11 @@ def test_no_page_asks_for_anything_outside_the_folder(browser, folder, pages):
         assert not complaints, (name, complaints)
 
 
+def test_pages_have_no_policy(folder, pages):
+    """On file:// search runs in a frame that a page writes, which a policy would stop."""
+    assert not [name for name in pages if "Content-Security-Policy" in (folder / name).read_text(encoding="utf-8")]
+
+
 def test_languages_lead_to_the_same_page_and_back(browser, folder, pages):
     address = folder.as_uri() + "/"
     english = [name for name in pages if not name.startswith("zh/")]

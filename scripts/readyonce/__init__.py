@@ -18,7 +18,8 @@ Modules import one way only:
     history    what changed lately, from git                      (needs nothing)
     feed       what lies beside the pages for programs            (needs history, links, articles)
     book       sets the built pages of a language as a PDF        (needs words)
-    site       builds and serves the wiki, packs the offline copy  (needs render, book)
+    policy     what the hosted pages may load and run             (needs catalog)
+    site       builds and serves the wiki, packs the offline copy  (needs render, book, policy)
     scaffold   makes the files of a new incident                  (needs catalog)
     cli        the command                                        (needs all)
 """

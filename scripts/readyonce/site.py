@@ -18,7 +18,7 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import book, catalog, history, links, render
+from readyonce import book, catalog, history, links, policy, render
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
@@ -57,6 +57,8 @@ def build(root: Path, take_along: bool = True) -> int:
     books = {language: _book(root, known, language, pages[language]) for language in CONFIG if with_book}
     if not _make(root, [*pages.values(), *offline.values()]) or not _make(root, [*books.values()]):
         return 1
+    headers = root / "build" / "policy"
+    policy.write_headers(headers, set().union(*(policy.protect(part.output) for part in pages.values())))
     rules = root / "build" / "javascripts"
     scripts = [("javascripts", rules), ("zh/javascripts", rules)]
     # Two folders lie at the top: the English pages, and the files for programs.
@@ -65,6 +67,7 @@ def build(root: Path, take_along: bool = True) -> int:
         ("", pages["en"].output),
         ("zh", pages["zh"].output),
         ("", root / "build" / "beside"),
+        ("", headers),
         ("api", root / "build" / "api"),
     ]
     if take_along:
