@@ -3,6 +3,7 @@
 Modules import one way only:
 
     project    where the project is, or the data that the wheel carries
+    terminal   what is shown gives a terminal no orders           (needs nothing)
     catalog    what is known: incidents, error families, evidence; errors with file and line
     lab        runs variants and records what happened            (needs catalog, and torch)
     launch     runs a framework's own command, and compares       (needs lab)

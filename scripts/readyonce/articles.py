@@ -8,6 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
+from readyonce.catalog import Catalog, CatalogError, Problem, explain_yaml, parse_yaml
+
 SECTIONS = ("error", "fix", "cause", "reproduce", "claims", "affected", "look-alikes", "evidence")
 
 _HEADING = re.compile(r"^(#{1,6}) +(.*?)(?: *\{#([\w-]+)[^}]*\})? *$")
@@ -66,6 +70,16 @@ class Page:
         return [heading.id for heading in self.headings]
 
 
+def matter(catalog: Catalog, page: Page) -> dict:
+    """The front matter; a `CatalogError` where it is not YAML."""
+    try:
+        return parse_yaml(page.front_matter) or {}
+    except yaml.YAMLError as error:
+        line, what, remedy = explain_yaml(error)
+        file = str(page.path.relative_to(catalog.root))
+        raise CatalogError([Problem(file, line + 1, f"front matter: {what}", remedy)]) from None
+
+
 def read(path: Path) -> Page:
     text = path.read_text(encoding="utf-8")
     page = Page(path, text)
@@ -117,8 +131,9 @@ def section(text: str, name: str | None) -> str:
 
 
 def find(include: Include, places: Iterable[Path]) -> Path | None:
-    """The file of an include: the first of the folders that has it, as pymdownx.snippets looks."""
+    """The file of an include: the first of the folders that has it, as pymdownx.snippets looks. Never one outside."""
     for place in places:
-        if (place / include.path).is_file():
-            return place / include.path
+        path = place / include.path
+        if path.is_file() and path.resolve().is_relative_to(place.resolve()):
+            return path
     return None

@@ -13,7 +13,7 @@ import yaml
 
 from readyonce import articles, render
 from readyonce.articles import Block, Page
-from readyonce.catalog import BASELINE, LANGUAGES, Catalog, Incident, Problem, add, parse_yaml
+from readyonce.catalog import BASELINE, LANGUAGES, Catalog, CatalogError, Incident, Problem, add, parse_yaml
 from readyonce.verdicts import judge, predicted_for
 
 VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
@@ -376,6 +376,7 @@ def _pages(catalog: Catalog) -> None:
     for language in LANGUAGES:
         for page in pages[language].values():
             _headings(catalog, page)
+            _front_matter(catalog, page)
             for include in page.includes:
                 _include(catalog, page, include, made[language], language)
             for block in page.blocks:
@@ -452,6 +453,13 @@ def _headings(catalog: Catalog, page: Page) -> None:
         seen.add(heading.id or "")
 
 
+def _front_matter(catalog: Catalog, page: Page) -> None:
+    try:
+        articles.matter(catalog, page)
+    except CatalogError as error:
+        catalog.problems += error.problems
+
+
 def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:
     titles = [heading for heading in page.headings if heading.level == 1]
     if [t.text for t in titles] != [incident.file.title[language]]:
@@ -490,11 +498,14 @@ def _include(catalog: Catalog, page: Page, include, made: dict[str, str], langua
     if text is None and (path := articles.find(include, render.places(catalog.root, language))):
         text = path.read_text(encoding="utf-8")
     if text is None:
+        leads_out = include.path.startswith("/") or ".." in include.path.split("/")
         add(
             catalog,
             page.path,
             include.line,
-            f"there is no {include.path} to include",
+            f"the include {include.path} leads out of its folder"
+            if leads_out
+            else f"there is no {include.path} to include",
             "It is looked for in snippets/, among what `readyonce render` writes, and in docs/theme/figures/.",
         )
         return
@@ -530,6 +541,8 @@ def _block(catalog: Catalog, page: Page, block: Block) -> None:
                 block.is_include or json.loads(block.content)
             except json.JSONDecodeError as error:
                 fault(f"the block is not JSON: {error.msg}", f"Mend its line {error.lineno}.")
+            except RecursionError:
+                fault("the block is nested too deep", "Write it flatter.")
         case "yaml":
             try:
                 block.is_include or parse_yaml(block.content)

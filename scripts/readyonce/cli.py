@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 
 from readyonce import __version__, links, project
+from readyonce.terminal import printable
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 
 
 def main(arguments: list[str] | None = None) -> int:
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
     options = _parser().parse_args(arguments)
     try:
         return options.command(options)
@@ -25,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return GOOD
     except _catalog().CatalogError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
 
@@ -109,12 +112,12 @@ def _show(rules, answer, options) -> str:
     if form == "json":
         print(answer.to_json(), flush=True)
     elif form == "text":
-        head = "" if [name] == options.files or name == "-" else f"== {name}\n"
+        head = "" if [name] == options.files or name == "-" else f"== {printable(name)}\n"
         print(head + report.text(rules, answer, answer.language, colour=sys.stdout.isatty()) + "\n", flush=True)
     elif options.github_event and kind == "unknown":
         print("Nothing known in this issue: no comment.", file=sys.stderr)
     else:
-        print(report.markdown(rules, answer, answer.language), flush=True)
+        print(printable(report.markdown(rules, answer, answer.language)), flush=True)
     return kind
 
 
@@ -140,7 +143,8 @@ def run(options) -> int:
                 seen = commands.run(variant)
         else:
             seen = lab.alone(known, incident, variant, python)
-        print(seen.log if options.log or seen.error is None and seen.outcome == "error" else (seen.message or ""))
+        whole = options.log or seen.error is None and seen.outcome == "error"
+        print(printable(seen.log if whole else seen.message or ""))
         print(_sentence(seen))
         return _as_declared(seen, variant.declared[environment])
     width = max(map(len, variants))
@@ -174,7 +178,7 @@ def verify(options) -> int:
     for incident in (known.incidents[id] for id in ids):
         for environment in _environments(incident, options.environment):
             for fault in _verify(root, known, incident, environment, options):
-                print(fault, file=sys.stderr, flush=True)
+                print(printable(fault), file=sys.stderr, flush=True)
                 count += 1
     print("As declared." if not count else f"{_count(count, 'difference')}.")
     return DIFFERENT if count else GOOD
@@ -382,7 +386,7 @@ def _known(root: Path, ids: list[str]) -> list[str]:
 
 
 def _usage(message: str) -> SystemExit:
-    print(f"readyonce: {message}", file=sys.stderr)
+    print(f"readyonce: {printable(message)}", file=sys.stderr)
     return SystemExit(USAGE)
 
 
@@ -398,8 +402,13 @@ def _interpreter(root: Path, environment: str) -> Path:
 # ------------------------------------------------------------------------------ the parser
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        super().error(printable(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="readyonce",
         description="Distributed-training failures, reproduced, and their fixes, proven.",
         epilog="Start with: readyonce diagnose train.log · readyonce list · readyonce explain RO-0001",

@@ -6,8 +6,6 @@ import re
 from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
-import yaml
-
 from readyonce import api, articles, history, links
 from readyonce.catalog import LANGUAGES, Catalog, Incident, Language
 from readyonce.words import say
@@ -71,7 +69,7 @@ def llms(catalog: Catalog, language: Language) -> str:
     lead = ""
     for path in sorted(docs.rglob("*.md")):
         page = PurePosixPath(path.relative_to(docs).as_posix())
-        matter = yaml.safe_load(articles.read(path).front_matter) or {}
+        matter = articles.matter(catalog, articles.read(path))
         if page.name == "index.md":
             if page.parent.name == "":
                 lead = matter.get("description", "")

@@ -58,7 +58,9 @@ class Commands:
         if script not in self._references:
             code, log, output, _ = self._launch(variant, script)
             if code != 0:
-                raise LabError(f"{variant.name}: the launch without checkpointing, to compare with, failed\n{log[-3000:]}")
+                raise LabError(
+                    f"{variant.name}: the launch without checkpointing, to compare with, failed\n{log[-3000:]}"
+                )
             first, *_, last = _saved(output)
             if _difference(first, last) == 0:
                 raise LabError(f"{variant.name}: the launch to compare with trained nothing between {first} and {last}")
