@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,12 +13,16 @@ from readyonce import __version__, links, project
 from readyonce.terminal import printable
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def main(arguments: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
     options = _parser().parse_args(arguments)
+    for number in ENDING:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # else it is to be ignored
+            signal.signal(number, _end)
     try:
         return options.command(options)
     except SystemExit:
@@ -27,10 +33,28 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # `readyonce explain RO-0001 | head`
         sys.stderr.close()
         return GOOD
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(printable(f"readyonce: {place}{error.strerror}. Free some space, and run it again."), file=sys.stderr)
+        return USAGE
     except _catalog().CatalogError as error:
         print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
+    except _lab().LabError as error:
+        print(printable(f"readyonce: {error}"), file=sys.stderr)
+        return USAGE
+
+
+def _end(number: int, frame) -> None:
+    """Leave through every `finally`, which ends what was started. Once: a second Ctrl-C must not cut that short."""
+    for one in ENDING:
+        signal.signal(one, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
 
 
 def _catalog():
@@ -38,6 +62,12 @@ def _catalog():
     from readyonce import catalog
 
     return catalog
+
+
+def _lab():
+    from readyonce import lab
+
+    return lab
 
 
 # ------------------------------------------------------------------------------ commands
@@ -391,12 +421,7 @@ def _usage(message: str) -> SystemExit:
 
 
 def _interpreter(root: Path, environment: str) -> Path:
-    from readyonce import lab
-
-    try:
-        return lab.interpreter(root, environment, say=lambda line: print(line, file=sys.stderr, flush=True))
-    except lab.LabError as error:
-        raise _usage(str(error)) from None
+    return _lab().interpreter(root, environment, say=lambda line: print(line, file=sys.stderr, flush=True))
 
 
 # ------------------------------------------------------------------------------ the parser

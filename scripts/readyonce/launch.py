@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from readyonce.catalog import Catalog, Incident, Variant
-from readyonce.lab import START_LIMIT, LabError, Observation, environment_of, message_in, running
+from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running
 
 TOLERANCE = 1e-5  # the largest difference of a `match`, as in the repros
 
@@ -83,24 +83,24 @@ class Commands:
                 code = process.wait(self.incident.file.time_limit + START_LIMIT)
             except subprocess.TimeoutExpired:
                 code = None
-        log = (place / "log.txt").read_text(encoding="utf-8", errors="replace")
-        return code, log, output, time.monotonic() - started
+        return code, log_of(place), output, time.monotonic() - started
 
     def _made(self) -> dict:
         """What `tiny.py` says: the variables and the further arguments that make the command small."""
         if self._tiny is None:
             folder = self._scratch / "tiny"
             folder.mkdir()
-            told = subprocess.run(
-                [self.python, self.incident.folder / "tiny.py", folder],
-                capture_output=True,
-                text=True,
-                timeout=START_LIMIT,
-                env=environment_of(self.python.parent) | self._offline(),
-            )
-            if told.returncode:
-                raise LabError(f"{self.incident.id}/tiny.py failed:\n{told.stderr[-3000:]}")
-            self._tiny = json.loads(told.stdout.splitlines()[-1])
+            command = [self.python, self.incident.folder / "tiny.py", folder]
+            with running(command, self.python, str(self._scratch), self._offline()) as process:
+                try:
+                    code = process.wait(START_LIMIT)
+                except subprocess.TimeoutExpired:
+                    code = None
+            log = log_of(self._scratch)
+            if code != 0:
+                why = f"did not end in {START_LIMIT} s" if code is None else "failed"
+                raise LabError(f"{self.incident.id}/tiny.py {why}:\n{log[-3000:]}")
+            self._tiny = json.loads(log.splitlines()[-1])
         return self._tiny
 
     def _offline(self) -> dict[str, str]:
