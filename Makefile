@@ -1,11 +1,12 @@
 # `make serve` opens the wiki, `make test` runs everything; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
+LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet
 
-.PHONY: help serve site test bench lock clean
+.PHONY: help serve site test test-frameworks evidence bench lock clean
 
 help: ## what there is
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
 	@$(BIN)/readyonce serve --open
@@ -18,13 +19,20 @@ test: .venv/tests.stamp ## build the wiki and run every test
 	@$(BIN)/readyonce site
 	@$(BIN)/python -m pytest
 
+test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
+	@$(BIN)/python -m pytest -m frameworks
+
+evidence: .venv/tests.stamp ## run everything in every environment, and store what it showed
+	@$(BIN)/readyonce verify --write
+
 bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/diagnose.py
 
-lock: .venv/site.stamp ## pin the site's dependencies again, from requirements.in
-	@$(BIN)/pip install --quiet uv
-	@$(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet requirements.in -o requirements.txt
+lock: .venv/tests.stamp ## pin again: what the site needs, and what each environment brings with it
+	@$(LOCK) --generate-hashes requirements.in -o requirements.txt
+	@for list in $(filter-out %/current.txt,$(wildcard snippets/environments/*.txt)); do \
+		echo "$$list"; $(LOCK) --no-annotate $$list -o snippets/environments/locks/$${list##*/} || exit 1; done
 
 clean: ## remove what was built, but not .venv
 	rm -rf build site

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import http.server
 import os
 import shutil
@@ -20,6 +21,7 @@ from readyonce import catalog, lab, site
 
 for name in ("SITE_URL", "REPO_URL"):
     os.environ.pop(name, None)  # the tests that need them set them
+EPOCH = "1790000000"
 REPOSITORY = "https://forge.example.com/team/readyonce"
 ROOT = catalog.find_root()  # $READYONCE_ROOT, so that the sabotage tests can aim this suite at a copy
 KNOWN = catalog.load(ROOT)
@@ -28,6 +30,7 @@ RUNS = [
     for incident in KNOWN.incidents.values()
     for variant in incident.variants.values()
     for environment in variant.declared
+    if not variant.is_command
 ]
 
 
@@ -178,6 +181,7 @@ def published(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SITE_URL", address)
             patch.setenv("REPO_URL", REPOSITORY)
+            patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
             assert site.build(copied, take_along=False) == 0
         yield address, copied / "site"
 
@@ -226,6 +230,12 @@ def copy_of(root: Path, target: Path) -> Path:
         if path.is_file():
             shutil.copy(path, target)
     return target
+
+
+def bytes_of(folder: Path) -> dict[str, str]:
+    """Each file below → its digest."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def edit(path: Path, find: str, replace: str) -> None:

@@ -45,4 +45,5 @@ def test_evidence_is_complete(known, incident):
     for environment, evidence in known.incidents[incident].evidence.items():
         for run in evidence.runs:
             assert run.alone, f"{run.variant} in {environment} was never run alone"
-            assert run.repeats >= lab.REPEATS[run.outcome], f"{run.variant} in {environment}: {run.repeats} repeats"
+            if not known.incidents[incident].variants[run.variant].is_command:
+                assert run.repeats >= lab.REPEATS[run.outcome], f"{run.variant} in {environment}: {run.repeats} repeats"

@@ -7,6 +7,7 @@ Modules import one way only:
     catalog    what is known: incidents, error families, evidence; errors with file and line
     lab        runs variants and records what happened            (needs catalog, and torch)
     launch     runs a framework's own command, and compares       (needs lab)
+    canary     runs all with the newest releases, and compares    (needs launch)
     verdicts   judges claims by the evidence                      (needs catalog)
     articles   reads the Markdown pages                           (needs catalog)
     rules      compiles the signatures of errors                  (needs catalog)

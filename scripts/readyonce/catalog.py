@@ -239,8 +239,8 @@ class Environment(Model):
     date: str
     python: str
     platform: str
-    device: str
-    backend: str
+    device: str = ""  # this and the next are unknown where nothing ran
+    backend: str = ""
     world_size: int
     versions: dict[str, str]
 
@@ -273,6 +273,7 @@ class Evidence(Model):
     environment: Environment
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
+    not_run: str | None = None  # why nothing could be run in it
 
     @cached_property
     def by_variant(self) -> dict[str, Run]:
@@ -401,6 +402,17 @@ class Incident:
     @property
     def id(self) -> str:
         return self.file.id
+
+    @property
+    def environments(self) -> list[str]:
+        """Where anything of it runs, the current ones first."""
+        named = [*self.file.files.values(), *self.file.commands.values()]
+        return list(dict.fromkeys(environment for group in named for environment in group))
+
+    @property
+    def current(self) -> list[str]:
+        """The environments that stand for today: of each file the first that it runs in."""
+        return list(dict.fromkeys(first for where in self.file.files.values() for first in where[:1]))
 
     def run(self, variant: str, environment: str) -> Run | None:
         evidence = self.evidence.get(environment)

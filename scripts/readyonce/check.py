@@ -11,9 +11,9 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, render
+from readyonce import articles, lab, launch, render
 from readyonce.articles import Block, Page
-from readyonce.catalog import BASELINE, LANGUAGES, Catalog, CatalogError, Incident, Problem, add, parse_yaml
+from readyonce.catalog import BASELINE, LANGUAGES, Catalog, CatalogError, Incident, Problem, Variant, add, parse_yaml
 from readyonce.verdicts import judge, predicted_for
 
 VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
@@ -124,6 +124,9 @@ def _files(catalog: Catalog, incident: Incident) -> None:
             add(
                 catalog, path, ("files", name), f"no variant uses {name}", "Declare its variants, or take the line out."
             )
+    for variant in incident.variants.values():
+        if variant.is_command:
+            _command(catalog, incident, variant)
     if BASELINE not in incident.variants:
         add(
             catalog,
@@ -154,6 +157,26 @@ def _files(catalog: Catalog, incident: Incident) -> None:
         )
 
 
+def _command(catalog: Catalog, incident: Incident, variant: Variant) -> None:
+    """A framework's command has a tiny model, and its variants change lines that are there."""
+    path = incident.folder / "incident.yml"
+    if not (incident.folder / "tiny.py").is_file():
+        add(
+            catalog,
+            path,
+            ("files", variant.file),
+            f"{variant.file} has no tiny model to run with",
+            f"Add {incident.folder.name}/tiny.py; contributing says what it prints.",
+        )
+    try:
+        script = (incident.folder / variant.file).read_text(encoding="utf-8")
+        launch.with_lines(script, variant.lines | incident.file.reference)
+    except OSError:
+        return  # said already
+    except lab.LabError as error:
+        add(catalog, path, ("variants", variant.name), str(error), "Name an option of the script, as it stands there.")
+
+
 def _environments(catalog: Catalog, incident: Incident) -> None:
     path = incident.folder / "incident.yml"
     for part in ("files", "commands"):
@@ -180,10 +203,13 @@ def _environments(catalog: Catalog, incident: Incident) -> None:
 def _runs(catalog: Catalog, incident: Incident) -> None:
     """Every declared variant has a run, and the run shows what is declared."""
     path = incident.folder / "incident.yml"
+    impossible = {environment for environment, evidence in incident.evidence.items() if evidence.not_run}
     for variant in incident.variants.values():
         where = ("variants", variant.name) if variant.name in incident.file.variants else ("matrices",)
         for environment, declared in variant.declared.items():
             run = incident.run(variant.name, environment)
+            if environment in impossible:
+                continue
             if run is None:
                 add(
                     catalog,

@@ -13,6 +13,7 @@ from readyonce import __version__, links, project
 from readyonce.terminal import printable
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
+SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -37,15 +38,12 @@ def main(arguments: list[str] | None = None) -> int:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(printable(f"readyonce: {place}{error.strerror}. Free some space, and run it again."), file=sys.stderr)
+        print(printable(f"readyonce: {place}{error.strerror}. {SPACE}"), file=sys.stderr)
         return USAGE
     except _catalog().CatalogError as error:
         print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
-    except _lab().LabError as error:
-        print(printable(f"readyonce: {error}"), file=sys.stderr)
-        return USAGE
 
 
 def _end(number: int, frame) -> None:
@@ -62,12 +60,6 @@ def _catalog():
     from readyonce import catalog
 
     return catalog
-
-
-def _lab():
-    from readyonce import lab
-
-    return lab
 
 
 # ------------------------------------------------------------------------------ commands
@@ -152,6 +144,15 @@ def _show(rules, answer, options) -> str:
 
 
 def run(options) -> int:
+    from readyonce import lab
+
+    try:
+        return _run(options)
+    except lab.LabError as error:
+        raise _usage(str(error)) from None
+
+
+def _run(options) -> int:
     from readyonce import lab, launch
 
     catalog = _catalog()
@@ -165,7 +166,7 @@ def run(options) -> int:
         raise _usage(
             f"{options.id} has no variant `{options.variant}` in `{environment}`. It has:\n  " + "\n  ".join(variants)
         )
-    python = _interpreter(root, environment)
+    python = lab.interpreter(root, environment, _say)
     if options.variant:
         variant = variants[options.variant]
         if variant.is_command:
@@ -175,7 +176,7 @@ def run(options) -> int:
             seen = lab.alone(known, incident, variant, python)
         whole = options.log or seen.error is None and seen.outcome == "error"
         print(printable(seen.log if whole else seen.message or ""))
-        print(_sentence(seen))
+        print(_sentence(seen, variant))
         return _as_declared(seen, variant.declared[environment])
     width = max(map(len, variants))
     good = True
@@ -200,16 +201,32 @@ def run(options) -> int:
 
 
 def verify(options) -> int:
+    from readyonce import lab
+
     catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
-    ids = _known(root, options.ids) or list(known.incidents)
+    incidents = [known.incidents[id] for id in _known(root, options.ids) or known.incidents]
+    if options.environment == "newest":
+        return _verify_newest(known, incidents, options)
+    if options.report:
+        raise _usage("--report belongs to `--environment newest`")
+    environments = list(dict.fromkeys(name for incident in incidents for name in incident.environments))
+    if options.environment and options.environment not in environments:
+        of = incidents[0].id if len(incidents) == 1 else "No incident of these"
+        raise _usage(f"{of} is not run in `{options.environment}`, but in: {', '.join(environments)}")
     count = 0
-    for incident in (known.incidents[id] for id in ids):
-        for environment in _environments(incident, options.environment):
-            for fault in _verify(root, known, incident, environment, options):
+    for environment in [options.environment] if options.environment else environments:
+        for incident in (it for it in incidents if environment in it.environments):
+            try:
+                faults = _verify(root, known, incident, environment, options)
+            except lab.LabError as error:  # the other environments do not stop for it
+                faults = [f"{incident.id} in {environment}: {error}"]
+                if options.write:
+                    lab.write(incident, lab.not_run(root, environment, str(error)))
+            for fault in faults:
                 print(printable(fault), file=sys.stderr, flush=True)
-                count += 1
+            count += len(faults)
     print("As declared." if not count else f"{_count(count, 'difference')}.")
     return DIFFERENT if count else GOOD
 
@@ -218,7 +235,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     """Run an incident's variants in one environment; returns a line for each difference."""
     from readyonce import lab, launch
 
-    python = _interpreter(root, environment)
+    python = lab.interpreter(root, environment, _say)
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
@@ -250,11 +267,10 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         with launch.Commands(known, incident, python) as commands:
             for variant in of_framework:
                 single[variant.name] = commands.run(variant)
-                shared.append(single[variant.name])
-                tick(shared[-1])
+                tick(single[variant.name])
     _progress("")
     faults = []
-    for seen in dict.fromkeys([*shared, *single.values()]):
+    for seen in [*shared, *single.values()]:
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
             details = seen.message or seen.log[-3000:]
@@ -282,12 +298,19 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     return faults
 
 
-def _environments(incident, wanted: str | None) -> list[str]:
-    named = [*incident.file.files.values(), *incident.file.commands.values()]
-    known = list(dict.fromkeys(environment for group in named for environment in group))
-    if wanted and wanted not in known:
-        raise _usage(f"{incident.id} is not run in `{wanted}`, but in: {', '.join(known)}")
-    return [wanted] if wanted else known
+def _verify_newest(known, incidents: list, options) -> int:
+    from readyonce import canary
+
+    if options.write or options.isolated:
+        raise _usage(
+            "`--environment newest` stores nothing and runs each variant once: leave out --write and --isolated"
+        )
+    report = canary.watch(known, incidents, _say, _progress)
+    _progress("")
+    print(canary.text(report))
+    if options.report:
+        Path(options.report).write_text(canary.markdown(report), encoding="utf-8")
+    return DIFFERENT if report.changes else GOOD
 
 
 def check(options) -> int:
@@ -375,12 +398,13 @@ def _short(seen) -> str:
     return seen.outcome
 
 
-def _sentence(seen) -> str:
+def _sentence(seen, variant) -> str:
     match seen.outcome:
         case "error":
             return f"It failed: {seen.error}." if seen.error else "It failed, with an error of no known family."
         case "match":
-            return f"It trained right: the parameters equal those of a single process (difference {seen.gradient_error:.2g})."
+            other = "the same launch without checkpointing" if variant.is_command else "a single process"
+            return f"It trained right: the parameters equal those of {other} (difference {seen.gradient_error:.2g})."
         case "diverge":
             return (
                 f"It finished, on WRONG gradients: the parameters are off by {seen.gradient_error:.2g} of their size."
@@ -396,6 +420,10 @@ def _as_declared(seen, declared) -> int:
         return GOOD
     print(f"The declared outcome is another: {declared}.")
     return DIFFERENT
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 def _progress(line: str) -> None:
@@ -418,10 +446,6 @@ def _known(root: Path, ids: list[str]) -> list[str]:
 def _usage(message: str) -> SystemExit:
     print(f"readyonce: {printable(message)}", file=sys.stderr)
     return SystemExit(USAGE)
-
-
-def _interpreter(root: Path, environment: str) -> Path:
-    return _lab().interpreter(root, environment, say=lambda line: print(line, file=sys.stderr, flush=True))
 
 
 # ------------------------------------------------------------------------------ the parser
@@ -510,11 +534,19 @@ def _parser() -> argparse.ArgumentParser:
         "RO-0001 --write",
         "RO-0001 --isolated",
         "RO-0001 --environment deepspeed-0.19.2",
+        "--environment newest --report changes.md",
     )
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
-    it.add_argument("--environment", metavar="NAME", help="only this one (default: all that the incident names)")
+    it.add_argument(
+        "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
+    )
+    it.add_argument("--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too")
+    it.epilog += (
+        "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
+        "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
+    )
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 

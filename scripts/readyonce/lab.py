@@ -31,6 +31,8 @@ WORKER = Path(__file__).with_name("worker.py")
 TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
 START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
+# Whose versions evidence names, the most telling first.
+SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "accelerate", "deepspeed", "torch")
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
 
@@ -63,42 +65,77 @@ class Observation:
 
 def interpreter(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
     """The Python of an environment: this one for `current`, else one built from its pinned list."""
-    requirements = root / "snippets" / "environments" / f"{environment}.txt"
     if environment == "current":
         try:
             import torch  # noqa: F401
         except ImportError:
             raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
         return Path(sys.executable)
-    if not requirements.is_file():
-        raise LabError(f"there is no environment `{environment}`: add {requirements.relative_to(root)}")
+    requirements = _list(root, environment)
     folder = root / "build" / "environments" / environment
-    stamp, wanted = folder / "installed.txt", requirements.read_text(encoding="utf-8")
+    lock = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
+    constraints = ["--constraint", lock] if lock.is_file() else []
+    wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, *constraints[1:]))
+    stamp = folder / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
-        shutil.rmtree(folder, ignore_errors=True)
-        # uv links what an environment shares with the others, and resolves what pip tries one by one.
-        uv = [sys.executable, "-m", "uv"]
-        install = [*uv, "pip", "install", "--quiet", "--compile-bytecode", "--python", folder, "-r", requirements]
-        for step in ([*uv, "venv", "--quiet", "--python", sys.executable, folder], install):
-            if subprocess.run(step).returncode:
-                raise LabError(f"environment `{environment}` does not install; uv said why above")
+        _install(folder, "--requirements", requirements, *constraints)
         stamp.write_text(wanted, encoding="utf-8")
     return folder / "bin" / "python"
+
+
+def newest(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
+    """The Python of an environment made afresh, of the newest releases of what its list pins that go together."""
+    say(f"Installing the newest releases of environment {environment} ...")
+    folder = root / "build" / "environments" / f"newest-of-{environment}"
+    _install(folder, *pins(root, environment))
+    return folder / "bin" / "python"
+
+
+def pins(root: Path, environment: str) -> dict[str, str]:
+    """The packages that its list names, each with the release it pins."""
+    lines = (line.split("#")[0].strip() for line in _list(root, environment).read_text(encoding="utf-8").splitlines())
+    return dict(line.partition("==")[::2] for line in lines if line)
+
+
+def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
+    """The releases of these packages that an environment has."""
+    script = (
+        "import importlib.metadata as m, json, sys\n"
+        "def version(name):\n"
+        "    try: return m.version(name)\n"
+        "    except m.PackageNotFoundError: return None\n"
+        "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
+    )
+    told = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
+    return json.loads(told.stdout)
+
+
+def _list(root: Path, environment: str) -> Path:
+    path = root / "snippets" / "environments" / f"{environment}.txt"
+    if not path.is_file():
+        raise LabError(f"there is no environment `{environment}`: add {path.relative_to(root)}")
+    return path
+
+
+def _install(folder: Path, *wanted: str | Path) -> None:
+    """Make an environment. uv links what it shares with the others, and resolves at once what pip tries one by one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    install = [*uv, "pip", "install", "--python", folder, *wanted]
+    for step in ([*uv, "venv", "--python", sys.executable, folder], install):
+        if (done := subprocess.run(step, stderr=subprocess.PIPE, text=True)).returncode:
+            raise LabError(f"environment `{folder.name}` does not install. uv says:\n{done.stderr.strip()}")
 
 
 def describe(root: Path, environment: str, python: Path) -> Environment:
     """Versions, device and backend of an environment, asked from its own interpreter."""
     script = (
-        "import json, platform, torch, torch.distributed as dist, importlib.metadata as m\n"
+        "import json, platform, torch, torch.distributed as dist\n"
         "a = torch.accelerator.current_accelerator() if torch.accelerator.device_count() > 1 else None\n"
         "d = a or torch.device('cpu')\n"
-        "found = {}\n"
-        "for name in ('torch', 'deepspeed', 'transformers', 'peft', 'ms-swift', 'trl'):\n"
-        "    try: found[name] = m.version(name)\n"
-        "    except m.PackageNotFoundError: pass\n"
         "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
-        " 'python': platform.python_version(), 'versions': found}))"
+        " 'python': platform.python_version()}))"
     )
     told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
     return Environment(
@@ -106,8 +143,22 @@ def describe(root: Path, environment: str, python: Path) -> Environment:
         date=datetime.date.today().isoformat(),
         platform=f"{platform.system()} {platform.machine()}",
         world_size=2,
+        versions={name: version for name, version in installed(python, SHOWN).items() if version},
         **json.loads(told.stdout.splitlines()[-1]),
     )
+
+
+def not_run(root: Path, environment: str, reason: str) -> Evidence:
+    """The record of an environment in which nothing could be run."""
+    wanted = Environment(
+        name=environment,
+        date=datetime.date.today().isoformat(),
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+        world_size=2,
+        versions={name: version for name, version in pins(root, environment).items() if name in SHOWN},
+    )
+    return Evidence(environment=wanted, runs=[], not_run=reason)
 
 
 def options_of(python: Path, command: str) -> list[str]:
@@ -274,15 +325,14 @@ def torchrun(python: Path, processes: int) -> list:
 
 
 def log_of(scratch: Path | str) -> str:
-    """What a launch said. On a full disk it fails, or ends half said, and tells nothing of the variant."""
+    """What a launch said. On a full disk it tells nothing of the variant: then this raises `OSError`."""
     path = Path(scratch) / "log.txt"
     text, full = path.read_text(encoding="utf-8", errors="replace"), os.strerror(errno.ENOSPC)
     with suppress(OSError), path.open("ab") as file:
         file.write(bytes(4096))
         if full not in text:  # what filled it may be gone by now
             return text
-    remedy = "Free some space, or name a folder that has it: TMPDIR=/path/to/folder"
-    raise LabError(f"{path.parent.parent}: {full}, so this run says nothing. {remedy}")
+    raise OSError(errno.ENOSPC, f"{full}, so this run says nothing", str(path.parent))
 
 
 _under_way: set[str] = set()  # the tokens of the launches that run now
@@ -295,7 +345,7 @@ def running(command: list, python: Path, scratch: str, variables: dict[str, str]
     _under_way.add(token)
     for lock in _extensions(python.parent).glob("*/lock"):
         # A compilation that was killed leaves its lock, and the next one would wait for it for ever.
-        if time.time() - lock.stat().st_mtime > START_LIMIT:
+        if time.time() - lock.stat().st_mtime > START_LIMIT and not _at_work_in(lock.parent):
             lock.unlink(missing_ok=True)
     _sweep_shared_memory()
     with open(Path(scratch) / "log.txt", "wb") as log:
@@ -314,6 +364,16 @@ def running(command: list, python: Path, scratch: str, variables: dict[str, str]
             _kill(token)
             process.wait()
             _under_way.discard(token)
+
+
+def _at_work_in(folder: Path) -> bool:
+    import psutil
+
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # ended meanwhile, or somebody else's
+            if process.cwd() == str(folder):
+                return True
+    return False
 
 
 def _sweep_shared_memory() -> None:
@@ -359,7 +419,8 @@ def environment_of(bin_folder: Path) -> dict[str, str]:
     kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
     return kept | {
         "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPYCACHEPREFIX": str(bin_folder.parent / "pycache"),
+        "PYTHONDONTWRITEBYTECODE": "",
         "TORCH_EXTENSIONS_DIR": str(_extensions(bin_folder)),
         "HF_HUB_OFFLINE": "1",
     }
@@ -376,12 +437,15 @@ def _extensions(bin_folder: Path) -> Path:
 def summarise(
     incident: Incident, shared: list[Observation], single: dict[str, Observation]
 ) -> tuple[list[Run], list[str]]:
-    """Runs for the evidence, and a line for each variant whose repeats or launches disagree."""
+    """Runs for the evidence, and a line for each variant whose repeats or launches disagree.
+
+    A framework's command runs alone only: it has no repeats."""
     runs, faults = [], []
-    for name in dict.fromkeys(observation.variant for observation in shared):
+    for name in dict.fromkeys([*(observation.variant for observation in shared), *single]):
         repeats = [o for o in shared if o.variant == name]
-        seen = {(o.outcome, o.error) for o in [*repeats, *([single[name]] if name in single else [])]}
-        first = repeats[0]
+        observed = [*repeats, *([single[name]] if name in single else [])]
+        seen = {(o.outcome, o.error) for o in observed}
+        first = observed[0]
         if len(seen) > 1 or first.outcome == "teardown":
             faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
             continue
@@ -393,8 +457,8 @@ def summarise(
                 message=first.message,
                 repeats=len(repeats),
                 alone=name in single,
-                seconds=_median(o.seconds for o in repeats),
-                **{key: _median(getattr(o, key) for o in repeats) for key in FIGURES},
+                seconds=_median(o.seconds for o in repeats or observed),
+                **{key: _median(getattr(o, key) for o in repeats or observed) for key in FIGURES},
             )
         )
     return runs, faults

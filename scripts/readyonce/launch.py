@@ -98,7 +98,7 @@ class Commands:
                     code = None
             log = log_of(self._scratch)
             if code != 0:
-                why = f"did not end in {START_LIMIT} s" if code is None else "failed"
+                why = f"did not end within {START_LIMIT} s" if code is None else "failed"
                 raise LabError(f"{self.incident.id}/tiny.py {why}:\n{log[-3000:]}")
             self._tiny = json.loads(log.splitlines()[-1])
         return self._tiny

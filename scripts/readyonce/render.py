@@ -22,10 +22,12 @@ import yaml
 
 from readyonce import api, articles, chart, feed, history, rules
 from readyonce.catalog import (
+    BASELINE,
     LANGUAGES,
     Affected,
     Catalog,
     Environment,
+    Evidence,
     FamilyFile,
     Incident,
     Language,
@@ -122,12 +124,14 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
         "header.md": header(catalog, incident, language),
         "claims.md": "\n".join(claim(catalog, incident, name, language) for name in incident.file.claims),
         "affected.md": affected_table(incident, language),
+        "strip.md": strip(catalog, incident, language),
         "evidence.md": evidence_list(incident, language),
         "numbers.md": numbers(incident),
         "rows.md": rows(catalog, incident, language),
     }
     for name in dict.fromkeys(entry.file for entry in incident.file.variants.values()):
-        files[f"{name}.md"] = variant_table(catalog, incident, name, language)
+        of_file = command_table if name.endswith(".sh") else variant_table
+        files[f"{name}.md"] = of_file(catalog, incident, name, language)
     for matrix in incident.file.matrices:
         for environment in incident.file.files.get(matrix.file, []):
             files[f"{matrix.file}@{environment}.md"] = matrix_table(incident, matrix, environment, language)
@@ -225,7 +229,7 @@ def _row(
     """Name, setting and outcome; where it ran in other environments too, a line for each."""
     colon, lines = say("colon", language), []
     for environment in variant.declared:
-        told = sentence(catalog, incident.run(variant.name, environment), language)
+        told = sentence(catalog, variant, incident.run(variant.name, environment), language)
         lines.append(told if environment == "current" else f"`{environment}`{colon}{told}")
     name = f"`{variant.name}`"
     if anchors:
@@ -234,16 +238,93 @@ def _row(
     return [name, variant.text[language], "<br>".join(lines)]
 
 
-def sentence(catalog: Catalog, run: Run | None, language: Language, errors: str = "../errors/") -> str:
+def sentence(catalog: Catalog, variant: Variant, run: Run | None, language: Language) -> str:
     """What a run showed, in words, for a table."""
     if run is None:
         return say("not-run", language)
     word = chip(say(run.outcome, language), run.outcome)
     if run.outcome == "error":
-        return f"{word} {family_link(catalog, run.error, language, errors)}"
+        return f"{word} {family_link(catalog, run.error, language, '../errors/')}"
     if run.outcome == "hang":
         return f"{word} {say('hang-sentence', language)}"
-    return f"{word} " + WORDS[f"{run.outcome}-sentence"][language].format(number(run))
+    key = "match-command-sentence" if variant.is_command and run.outcome == "match" else f"{run.outcome}-sentence"
+    return f"{word} " + WORDS[key][language].format(number(run))
+
+
+def command_table(catalog: Catalog, incident: Incident, file: str, language: Language) -> str:
+    """A row for each variant of a framework's command, a column for each environment."""
+    environments = [name for name in incident.file.files[file] if _ran(incident, name)]
+    head = [say("what", language), *(f"`{name}`" for name in environments)]
+    rows = [head]
+    for variant in incident.variants.values():
+        if variant.file == file:
+            cells = (_command_cell(catalog, incident, variant, name, language) for name in environments)
+            rows.append([variant.text[language], *cells])
+    return table(rows, "ro-matrix")
+
+
+def _ran(incident: Incident, environment: str) -> bool:
+    return environment in incident.evidence and not incident.evidence[environment].not_run
+
+
+def _command_cell(catalog: Catalog, incident: Incident, variant: Variant, environment: str, language: Language) -> str:
+    run = incident.run(variant.name, environment)
+    cell = _cell(run, environment, language)
+    if run and run.error and run.error not in incident.file.errors:
+        cell += "<br>" + family_link(catalog, run.error, language, "../errors/")
+    return cell
+
+
+def strip(catalog: Catalog, incident: Incident, language: Language) -> str:
+    """Which versions fail and which recover: as reported and with the fix, in each environment; what was not run."""
+    rows = [[say(key, language) for key in ("versions", "ran", "before", "after")]]
+    for environment in incident.environments:
+        for file, before, after in _pairs(incident):
+            if environment not in incident.file.files[file]:
+                continue
+            versions = _main_versions(incident, environment, language)
+            if _ran(incident, environment):
+                cells = (_strip_cell(incident, name, environment, language) for name in (before, after))
+                rows.append([versions, f"`{file}`", *cells])
+            elif environment in incident.evidence:
+                rows.append(
+                    [versions, f"`{file}`", say("not-run", language), code(_reason(incident.evidence[environment]))]
+                )
+    hardware = incident.file.reported.hardware[language]
+    rows.append([hardware, "", *[say("not-run", language)] * 2])
+    return table(rows, "ro-matrix")
+
+
+def _reason(evidence: Evidence) -> str:
+    return evidence.not_run.strip().splitlines()[-1]
+
+
+def _pairs(incident: Incident) -> Iterator[tuple[str, str, str]]:
+    """(file, variant as reported, variant with the fix) for the repro and for each framework's command."""
+    fixed = incident.file.fix.variant
+    if incident.variants[fixed].file == incident.variants[BASELINE].file:
+        yield incident.variants[fixed].file, BASELINE, fixed
+    for file in incident.file.files:
+        commands = [variant for variant in incident.variants.values() if variant.file == file and variant.is_command]
+        before = [variant.name for variant in commands if variant.name.endswith(f"-{BASELINE}")]
+        after = [variant.name for variant in commands if not variant.lines]
+        if before and after:
+            yield file, before[0], after[0]
+
+
+def _main_versions(incident: Incident, environment: str, language: Language) -> str:
+    versions = incident.evidence[environment].environment.versions if environment in incident.evidence else {}
+    named = ("ms-swift", "FlagEmbedding", "transformers", "deepspeed", "torch")
+    return say("between", language).join(f"{name} {versions[name]}" for name in named if name in versions)
+
+
+def _strip_cell(incident: Incident, variant: str, environment: str, language: Language) -> str:
+    run = incident.run(variant, environment)
+    if run is None:
+        return say("not-run", language)
+    word = chip(say(run.outcome, language), run.outcome)
+    cell = f"[{word}](#{run_id(run.variant, environment)})"
+    return f"{cell} {number(run)}" if run.outcome == "diverge" else cell
 
 
 def matrix_table(incident: Incident, matrix: Matrix, environment: str, language: Language) -> str:
@@ -366,10 +447,15 @@ def evidence_list(incident: Incident, language: Language) -> str:
     for name, evidence in sorted(incident.evidence.items()):
         lines.append(f"`snippets/{incident.id}/evidence/{name}.json`")
         lines.append(f":   {verified(incident, evidence.environment, language)}")
-        if evidence.runs:
-            count = sum(run.repeats + run.alone for run in evidence.runs)
-            lines.append("    " + WORDS["summary"][language].format(variants=len(evidence.runs), runs=count))
-        else:
+        commands = [run for run in evidence.runs if incident.variants[run.variant].is_command]
+        if repros := [run for run in evidence.runs if run not in commands]:
+            count = sum(run.repeats + run.alone for run in repros)
+            lines.append("    " + WORDS["summary"][language].format(variants=len(repros), runs=count))
+        if commands:
+            lines.append("    " + WORDS["launched"][language].format(len(commands)))
+        if evidence.not_run:
+            lines.append("    " + say("not-run", language) + say("colon", language) + code(_reason(evidence)))
+        elif not evidence.runs:
             commands = say("between", language).join(f"`{command}`" for command in evidence.options)
             lines.append("    " + WORDS["recorded"][language].format(commands))
         lines.append("")

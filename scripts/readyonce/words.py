@@ -17,6 +17,10 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "Parameters equal those of one process ({}).",
         "zh": "参数与单进程一致（{}）。",
     },
+    "match-command-sentence": {
+        "en": "Parameters equal those of the same launch without checkpointing ({}).",
+        "zh": "参数与关闭梯度检查点的同一条命令一致（{}）。",
+    },
     "diverge-sentence": {
         "en": "It finishes, and the parameters are off by {}.",
         "zh": "训练能跑完，但参数偏了 {}。",
@@ -53,6 +57,10 @@ WORDS: dict[str, dict[Language, str]] = {
     "seen": {"en": "Seen", "zh": "实际"},
     "environment": {"en": "Environment", "zh": "环境"},
     "not-run": {"en": "not run", "zh": "未运行"},
+    "versions": {"en": "Versions", "zh": "版本"},
+    "ran": {"en": "What ran", "zh": "运行内容"},
+    "before": {"en": "As reported", "zh": "原样"},
+    "after": {"en": "With the fix", "zh": "加上解决办法"},
     "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
     "seconds_per_step": {"en": "Time per step", "zh": "每步耗时"},
     "peak_memory": {"en": "Peak memory", "zh": "内存峰值"},
@@ -88,6 +96,10 @@ WORDS: dict[str, dict[Language, str]] = {
     "summary": {
         "en": "{variants} variants, {runs} runs in this environment; each variant also alone, as a reader starts it.",
         "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还单独启动跑过一次，和读者的用法一样。",
+    },
+    "launched": {
+        "en": "The framework's own command in {} variants, once each.",
+        "zh": "框架自身的命令，共 {} 个变体，每个运行一次。",
     },
     "recorded": {
         "en": "Only the options of {} were read here; nothing was trained.",

@@ -6,6 +6,7 @@ The last line printed is JSON: the variables and the further arguments of launch
 
 import json
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import torch
@@ -13,6 +14,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 REWARD = '''
+import sys
+
+import torch
+
 try:
     from swift.rewards import ORM, orms
 except ImportError:  # ms-swift 3
@@ -25,9 +30,19 @@ class Letters(ORM):
 
 
 orms["letters"] = Letters
+if not torch.cuda.is_available():
+    torch.cuda.set_device = lambda device: None  # ms-swift 3.1 calls it on CPU too
+    if "--deepspeed" in sys.argv:
+        import deepspeed
+
+        deepspeed.init_distributed("gloo", verbose=False)  # accelerate starts torch's group only, and ZeRO-3 asks this one
 '''
 
 folder = Path(sys.argv[1])
+release = version("ms-swift")
+if release < "3.1.1":
+    sys.exit(f"ms-swift {release} has no GRPO.")
+plugin = "--external_plugins" if release >= "3.2" else "--custom_register_path"
 torch.manual_seed(0)
 alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
 bytewise = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
@@ -56,8 +71,8 @@ questions = [{"messages": [{"role": "user", "content": f"What is {n} + {n}?"}]} 
 (folder / "reward.py").write_text(REWARD)
 
 arguments = f"""
-    --model_type qwen2 --template qwen2_5 --check_model false --torch_dtype float32 --use_cpu true
-    --external_plugins {folder}/reward.py --reward_funcs letters --num_generations 2 --max_completion_length 8
+    --model_type qwen2 --template qwen2_5 --check_model false --torch_dtype float32 --fp16 false --use_cpu true
+    {plugin} {folder}/reward.py --reward_funcs letters --num_generations 2 --max_completion_length 8
     --max_steps 3 --save_steps 1 --save_only_model true --per_device_train_batch_size 1 --split_dataset_ratio 0
     --optim sgd --learning_rate 0.1 --lr_scheduler_type constant --max_grad_norm 0 --lora_dropout 0 --seed 1
     --report_to none

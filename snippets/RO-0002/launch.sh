@@ -9,6 +9,8 @@ set -euo pipefail
 NPROC_PER_NODE="$GPUS" swift sft \
     --model "$MODEL" \
     --dataset "$DATASET" \
+    --freeze_vit true \
     --output_dir "$OUTPUT" \
-    --gradient_checkpointing_kwargs '{"use_reentrant": false}'
+    --gradient_checkpointing_kwargs '{"use_reentrant": false}' \
+    "$@"
 # --8<-- [end:command]

@@ -3,11 +3,11 @@
 # Values come from variables; the defaults are of upstream's example.
 set -euo pipefail
 
-: "${GPUS:=4}" "${MODEL:=BAAI/bge-reranker-v2-minicpm-layerwise}" "${DATA:=train.jsonl}" "${OUTPUT:=output}"
+: "${GPUS:=4}" "${LAYERWISE_MODEL:=BAAI/bge-reranker-v2-minicpm-layerwise}" "${DATA:=train.jsonl}" "${OUTPUT:=output}"
 
 # --8<-- [start:command]
 torchrun --nproc-per-node "$GPUS" -m FlagEmbedding.finetune.reranker.decoder_only.layerwise \
-    --model_name_or_path "$MODEL" \
+    --model_name_or_path "$LAYERWISE_MODEL" \
     --model_type from_finetuned_model \
     --trust_remote_code True \
     --start_layer 8 \
@@ -27,5 +27,6 @@ torchrun --nproc-per-node "$GPUS" -m FlagEmbedding.finetune.reranker.decoder_onl
     --per_device_train_batch_size 2 \
     --dataloader_drop_last True \
     --gradient_checkpointing \
-    --gradient_checkpointing_kwargs '{"use_reentrant": false}'
+    --gradient_checkpointing_kwargs '{"use_reentrant": false}' \
+    "$@"
 # --8<-- [end:command]

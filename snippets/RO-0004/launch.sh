@@ -13,5 +13,6 @@ NPROC_PER_NODE="$GPUS" swift sft \
     --deepspeed zero2 \
     --per_device_train_batch_size 2 \
     --output_dir "$OUTPUT" \
-    --gradient_checkpointing_kwargs '{"use_reentrant": false}'
+    --gradient_checkpointing_kwargs '{"use_reentrant": false}' \
+    "$@"
 # --8<-- [end:command]

@@ -6,7 +6,7 @@ set -euo pipefail
 : "${DATASET:=train.jsonl}" "${OUTPUT:=output}"
 
 # --8<-- [start:command]
-: "${FULL:=--train_type=full}" # from ms-swift 4 on: --tuner_type=full
+: "${FULL:=--tuner_type=full}" # up to ms-swift 3: --train_type=full
 NPROC_PER_NODE="$NPUS" swift sft \
     --model "$MODEL" \
     --model_type "$MODEL_TYPE" \
@@ -14,5 +14,6 @@ NPROC_PER_NODE="$NPUS" swift sft \
     "$FULL" \
     --dataset "$DATASET" \
     --output_dir "$OUTPUT" \
-    --deepspeed zero3
+    --deepspeed zero3 \
+    "$@"
 # --8<-- [end:command]
