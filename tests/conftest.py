@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import getpass
+import hashlib
 import http.server
 import os
 import shutil
@@ -23,6 +24,7 @@ from readyonce import catalog, lab, site
 
 for name in ("SITE_URL", "REPO_URL"):
     os.environ.pop(name, None)  # the tests that need them set them
+EPOCH = "1790000000"
 REPOSITORY = "https://forge.example.com/team/readyonce"
 ROOT = catalog.find_root()  # $READYONCE_ROOT, so that the sabotage tests can aim this suite at a copy
 KNOWN = catalog.load(ROOT)
@@ -201,6 +203,20 @@ def address(built):
         yield address
 
 
+def headers(site: Path) -> dict[str, str]:
+    """What the site's own file tells a host to send."""
+    first, *lines = (site / "_headers").read_text(encoding="utf-8").splitlines()
+    assert first == "/*"
+    return dict(line.strip().split(": ", 1) for line in lines)
+
+
+@pytest.fixture(scope="session")
+def strict(built):
+    """The wiki on a host that sends the headers too."""
+    with served(built, headers(built)) as address:
+        yield address
+
+
 @pytest.fixture(scope="session")
 def disk(folder) -> str:
     """The address of the offline copy."""
@@ -215,13 +231,20 @@ def published(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("SITE_URL", address)
             patch.setenv("REPO_URL", REPOSITORY)
+            patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
             assert site.build(copied, take_along=False) == 0
         yield address, copied / "site"
+
+
+# What a Content-Security-Policy stopped becomes a complaint, also where the browser says nothing of it.
+STOPPED = """document.addEventListener("securitypolicyviolation", event =>
+    console.error(`stopped by ${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`))"""
 
 
 def visit(browser, address, names, **context):
     """Open each page; yields (name, page, requests, complaints of the console)."""
     with browser.new_context(**context) as opened:
+        opened.add_init_script(STOPPED)
         for name in names:
             page, requests, complaints = opened.new_page(), [], []
             page.on("request", lambda request, seen=requests: seen.append(request.url))
@@ -257,6 +280,12 @@ def copy_of(root: Path, target: Path) -> Path:
         if path.is_file():
             shutil.copy(path, target)
     return target
+
+
+def bytes_of(folder: Path) -> dict[str, str]:
+    """Each file below → its digest."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def edit(path: Path, find: str, replace: str) -> None:

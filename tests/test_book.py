@@ -230,14 +230,16 @@ def test_cover_has_version_and_date_of_the_newest_evidence(texts, known):
     assert __version__ in texts[0] and newest in texts[0]
 
 
-def test_the_same_bytes_in_another_folder(books, root, tmp_path):
-    shutil.copytree(root / "build" / "site" / "zh", tmp_path / "build" / "site" / "zh")
+def test_the_same_bytes_in_another_folder(books, root, tmp_path, language):
+    shutil.copytree(root / "build" / "site" / language, tmp_path / "build" / "site" / language)
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
         shutil.copy(root / name, tmp_path)
     newest = max(evidence.environment.date for it in KNOWN.incidents.values() for evidence in it.evidence.values())
-    subprocess.run([sys.executable, "-m", "readyonce.book", "zh", newest, "mkdocs.zh.yml"], cwd=tmp_path, check=True)
-    again = (tmp_path / "build" / "book" / "readyonce-zh.pdf").read_bytes()
-    assert again == (books / "readyonce-zh.pdf").read_bytes()
+    subprocess.run(
+        [sys.executable, "-m", "readyonce.book", language, newest, site.CONFIG[language]], cwd=tmp_path, check=True
+    )
+    again = (tmp_path / "build" / "book" / f"readyonce-{language}.pdf").read_bytes()
+    assert again == (books / f"readyonce-{language}.pdf").read_bytes()
 
 
 def test_without_fonts_the_wiki_builds_and_a_line_says_how_to_get_the_book(copy, capsys, monkeypatch):

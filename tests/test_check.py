@@ -78,3 +78,28 @@ def test_evidence_of_one_gpu_is_shown_and_judges_nothing(copy):
     assert after.incidents["RO-0004"].evidence == before.incidents["RO-0004"].evidence
     shown = render.incident_includes(after, after.incidents["RO-0004"], "en")["RO-0004/evidence.md"]
     assert "CUDA (nccl, world size 1)" in shown and "of 2 variants 2 came out as with two" in shown
+
+
+@pytest.mark.parametrize("name", ["snippets/RO-0001/incident.yml", "snippets/RO-0001/evidence/current.json"])
+@pytest.mark.parametrize(
+    "bomb", ['"\x1b[2J"', "[" * 100_000, "[" * 900 + "]" * 900, "- " * 5000, '{"a":' * 20_000, "1" * 5000]
+)
+def test_what_would_crash_a_parser_is_refused(copy, name, bomb):
+    (copy / name).write_text(bomb)
+    told = command("list", root=copy, timeout=60)
+    assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
+    assert f"{name}:1: " in told.stderr and "\n    " in told.stderr and len(told.stderr) < 1000
+
+
+def test_nothing_is_shown_from_outside(copy):
+    """Neither the terminal nor the site follows an include out of its folder, in any of its forms."""
+    (copy / "secret.txt").write_text("do not show")
+    page = copy / "docs/en/incidents/RO-0001.md"
+    text = page.read_text(encoding="utf-8")
+    forms = ('--8<-- "../secret.txt"', f'--8<-- "{copy}/secret.txt"', "--8<--\n../secret.txt\n--8<--")
+    for include in forms:
+        page.write_text(f"{text}\n{include}\n", encoding="utf-8")
+        told = command("explain", "RO-0001", root=copy)
+        assert told.returncode == 0 and "do not show" not in told.stdout
+    built = command("site", root=copy)
+    assert built.returncode == 1 and "../secret.txt" in built.stderr and "Traceback" not in built.stderr

@@ -519,7 +519,36 @@ def test_a_comment_cannot_be_broken_out_of(tmp_path):
 def test_a_log_gives_no_orders_to_the_terminal(tmp_path):
     path = tmp_path / "log"
     path.write_text("\x1b]0;title\x07\x1b[2J\nRuntimeError: 'weight' must be 2-D\x9b31m", encoding="utf-8")
-    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", run(path).stdout)
+    for form in ("text", "json", "markdown"):
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", run(path, "--format", form).stdout)
+
+
+NAMES = [
+    b"\x1b]0;title\x07\x1b[2Jx.log",
+    "x\u009b31m\u202egol.log".encode(),
+    b"\xff\xfe.log",
+    b"line\nbreak\rx.log",
+    b"<script>alert(1)<img src=x onerror=alert(1)>.log",
+    b"```\n@everyone",
+    b"--x\x1b[2J",
+]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=repr)
+@pytest.mark.parametrize("form", ["text", "json", "markdown"])
+def test_a_file_name_gives_no_orders(tmp_path, form, name):
+    name = os.fsdecode(name)
+    path = tmp_path / name
+    path.write_text("RuntimeError: 'weight' must be 2-D", encoding="utf-8")
+    broken = path.with_name(f"{name}.gz")
+    broken.write_bytes(b"\x1f\x8b broken")
+    given = [[path], [tmp_path], [broken], [tmp_path / f"no {name}"], [f"--{name}"], ["--github-event", path]]
+    for number, arguments in enumerate(given):
+        said = run("--format", form, *arguments, errors="surrogateescape")
+        assert "Traceback" not in said.stderr and said.returncode in (0, 2)
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\udc80-\udcff]", said.stdout + said.stderr)
+        if form == "json" and number == 0:
+            assert json.loads(said.stdout)["file"] == str(path)
 
 
 def test_diagnose_imports_nothing_heavy(tmp_path):

@@ -1,18 +1,12 @@
 """The page Diagnose in a real browser: hosted under a strict policy, and from a local folder."""
 
-import base64
-import hashlib
 import re
 from urllib.parse import quote
 
 import pytest
-from conftest import ROOT, served, visit
+from conftest import ROOT, visit
 from test_diagnose import LOGS, read, told
 
-POLICY = (
-    "default-src 'none'; script-src 'self' {}; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
-    "font-src 'self'; connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'"
-)
 LOG = read(next(path for path in LOGS if path.stem == "RO-0003-reported"))[1]
 # As the theme's, on file://: it comes after the scripts of the head, and before the page is ready.
 SHIM = """document.addEventListener("readystatechange", () => {
@@ -20,24 +14,11 @@ SHIM = """document.addEventListener("readystatechange", () => {
 }, { once: true })"""
 
 
-@pytest.fixture(scope="session")
-def hosted(built):
-    """Under a sub-path, with a policy that allows the theme's own inline scripts and no other."""
-    page = (built / "diagnose/index.html").read_text(encoding="utf-8")
-    inline = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'" for code in inline
-    )
-
-    with served(built, {"Content-Security-Policy": POLICY.format(hashes)}) as address:
-        yield address
-
-
-@pytest.fixture(params=["hosted", "folder"])
-def page(request, browser, built):  # noqa: F811
+@pytest.fixture(params=["strict", "folder"])
+def page(request, browser, built):
     """Opens `en` or `zh` with a fragment; in a local folder with a Worker that search has replaced."""
     folder = request.param == "folder"
-    start = f"file://{built}/" if folder else request.getfixturevalue("hosted")
+    start = f"file://{built}/" if folder else request.getfixturevalue("strict")
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.grant_permissions(["clipboard-read", "clipboard-write"])
     if folder:
@@ -148,8 +129,8 @@ def test_what_it_says_is_what_the_command_says(page):
         assert it.get_attribute(".ro-verdict", "class").endswith(f"ro-kind-{told(text).json['kind']}")
 
 
-def test_nothing_leaves_the_page(browser, hosted):  # noqa: F811
-    for _, it, requests, complaints in visit(browser, hosted, ["diagnose/"]):
+def test_nothing_leaves_the_page(browser, strict):
+    for _, it, requests, complaints in visit(browser, strict, ["diagnose/"]):
         before = len(requests)
         it.fill("#ro-log", LOG)
         answered(it)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -12,13 +13,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from readyonce import catalog, lab
+from readyonce import catalog, lab, launch
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
-import json, os, sys, time
+import json, os, sys, tempfile, time
 import torch.distributed as dist
-VARIANTS = dict.fromkeys(["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down"])
+VARIANTS = dict.fromkeys(
+    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills"]
+)
 def run(variant):
     rank = dist.get_rank()
     if variant == "hangs" or (variant == "hangs-on-one-rank" and rank == 1):
@@ -27,6 +30,11 @@ def run(variant):
         os.kill(os.getpid(), 11)
     if variant == "raises":
         raise RuntimeError("Expected to mark a variable ready only once. And more")
+    if variant == "fills":
+        with tempfile.NamedTemporaryFile(delete=False) as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
     if variant == "empty-assertion":
         assert len({1, 1}) == 2
     return {"variant": variant, "outcome": "match", "gradient_error": 0.0}
@@ -40,6 +48,38 @@ if __name__ == "__main__":
         os.abort()
     dist.destroy_process_group()
 """
+# A framework's command: two processes in sessions of their own, as torchrun starts them, a port and a temporary folder.
+COMMAND = """
+python train.py \\
+    --checkpointing true \\
+    --behave fine \\
+    "$@"
+"""
+TRAIN = """
+import os, signal, socket, subprocess, sys, tempfile, time
+behave = sys.argv[sys.argv.index("--behave") + 1]
+tempfile.mkdtemp()
+listening = socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+for rank in range(2):
+    subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"], start_new_session=True)
+if behave == "hangs":
+    time.sleep(3600)
+if behave == "dies":
+    os.kill(os.getpid(), signal.SIGSEGV)
+if behave == "fills":
+    with open("filled", "wb") as file:
+        while True:
+            file.write(bytes(4096))
+            file.flush()
+import torch
+from safetensors.torch import save_file
+for step in (1, 2):
+    folder = os.path.join(os.environ["OUTPUT"], f"checkpoint-{step}")
+    os.makedirs(folder)
+    wrong = behave == "trains-wrong" and "--checkpointing" in sys.argv
+    save_file({"weight": torch.full((4,), step + 0.5 * wrong)}, os.path.join(folder, "model.safetensors"))
+"""
+TINY = 'import json; print(json.dumps({"variables": {}, "arguments": ["--tiny"]}))'
 INCIDENT = """
 id: RO-0900
 status: active
@@ -51,7 +91,8 @@ reported: {date: "2026-01-01", source: "a/b#1", hardware: *t}
 errors: [ddp-ready-twice]
 fix: {option: --x, command: x, variant: fine, text: *t}
 affected: []
-files: {repro.py: [current]}
+files: {repro.py: [current], launch.sh: [current]}
+reference: {--checkpointing: ""}
 time_limit: 8
 variants:
 """
@@ -62,9 +103,13 @@ def toy(tmp_path_factory, known):
     folder = tmp_path_factory.mktemp("lab") / "snippets" / "RO-0900"
     folder.mkdir(parents=True)
     shutil.copy(known.root / "snippets" / "diagnose.yml", folder.parent)
-    (folder / "repro.py").write_text(REPRO)
-    names = ("fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down")
+    for name, text in {"repro.py": REPRO, "launch.sh": COMMAND, "train.py": TRAIN, "tiny.py": TINY}.items():
+        (folder / name).write_text(text)
+    names = ("fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills")
     variants = "".join(f"  {name}: {{text: *t, outcome: match}}\n" for name in names)
+    for name in ("fine", "trains-wrong", "hangs", "dies", "fills"):
+        lines = f"{{--behave: --behave {name}}}"
+        variants += f"  command-{name}: {{file: launch.sh, lines: {lines}, text: *t, outcome: match}}\n"
     (folder / "incident.yml").write_text(INCIDENT + variants + "claims: {}\n")
     loaded = catalog.load(folder.parent.parent)
     assert not loaded.problems, loaded.problems
@@ -75,11 +120,21 @@ def toy(tmp_path_factory, known):
 @pytest.fixture(autouse=True)
 def quick_and_clean(monkeypatch, tmp_path):
     monkeypatch.setattr(lab, "START_LIMIT", 30)
+    monkeypatch.setattr(launch, "START_LIMIT", 30)
     monkeypatch.setenv(MARK, MARK)  # other labs may be at work on this machine
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    listening = ports()
     yield
-    assert not ours(), "processes are left"
-    assert not list(tmp_path.glob("readyonce-*")), "folders are left"
+    assert not ours(), "processes are left, and with them their ports"
+    assert ports() == listening, "ports are left"
+    assert not os.listdir(tmp_path), "folders are left"
+
+
+def ports() -> set[int]:
+    """Those on which this very process listens."""
+    found = psutil.Process().net_connections(kind="tcp")
+    return {connection.laddr.port for connection in found if connection.status == psutil.CONN_LISTEN}
 
 
 def can_be_interrupted() -> None:
@@ -110,6 +165,32 @@ def test_alone(toy, name, outcome):
         assert seen.error == "ddp-ready-twice" and seen.message.startswith("RuntimeError: Expected to mark")
 
 
+@pytest.mark.parametrize(
+    "name, outcome", [("fine", "match"), ("trains-wrong", "diverge"), ("hangs", "hang"), ("dies", "error")]
+)
+def test_command_of_a_framework(toy, name, outcome):
+    known, incident = toy
+    with launch.Commands(known, incident, Path(sys.executable)) as commands:
+        seen = commands.run(incident.variants[f"command-{name}"])
+    assert seen.outcome == outcome, seen.log
+
+
+@pytest.mark.parametrize(
+    "script, said", [("raise SystemExit('no model')", "no model"), ("while True: 1", "did not end")]
+)
+def test_tiny_model_that_cannot_be_made(toy, monkeypatch, script, said):
+    known, incident = toy
+    monkeypatch.setattr(launch, "START_LIMIT", 3)
+    tiny = incident.folder / "tiny.py"
+    tiny.write_text(script)
+    try:
+        with launch.Commands(known, incident, Path(sys.executable)) as commands:
+            with pytest.raises(lab.LabError, match=said):
+                commands.run(incident.variants["command-fine"])
+    finally:
+        tiny.write_text(TINY)
+
+
 def test_together_survives_what_stalls_and_what_dies(toy):
     known, incident = toy
     names = ("raises", "hangs-on-one-rank", "empty-assertion", "dies", "fine")
@@ -136,28 +217,59 @@ def test_repeats(toy):
     assert [o.variant for o in seen].count("fine") == 3 and len(seen) == 5
 
 
-def test_interrupt_leaves_nothing(toy, tmp_path):
-    known, _ = toy
-    script = f"""
-import sys
-from pathlib import Path
-from readyonce import catalog, lab
-known = catalog.load(Path({str(known.root)!r}))
-incident = known.incidents["RO-0900"]
-lab.alone(known, incident, incident.variants["hangs"], Path(sys.executable))
-"""
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        preexec_fn=can_be_interrupted,
+def started(toy, variant: str, **options) -> subprocess.Popen:
+    """`readyonce run`, as in a terminal."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "readyonce.cli", "run", "RO-0900", variant],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"READYONCE_ROOT": str(toy[0].root)},
+        **options,
     )
-    limit = time.monotonic() + 30
+
+
+@pytest.mark.parametrize("variant", ["hangs", "command-hangs"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_what_is_ended_leaves_nothing(toy, number, variant):
+    process = started(toy, variant, preexec_fn=can_be_interrupted)
+    limit = time.monotonic() + 90
     while len(ours()) < 3 and time.monotonic() < limit:  # the launcher and two ranks
         time.sleep(0.2)
     assert len(ours()) >= 3
-    process.send_signal(signal.SIGINT)
-    process.wait(20)
+    process.send_signal(number)
+    time.sleep(0.05)
+    if process.poll() is None:
+        process.send_signal(signal.SIGINT)  # out of patience: that changes nothing
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == (130 if number == signal.SIGINT else 128 + number) and "Traceback" not in said, said
+
+
+@pytest.mark.parametrize("variant", ["fills", "command-fills"])
+def test_file_that_grows_too_large_leaves_nothing(toy, variant):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+
+    said, _ = (process := started(toy, variant, preexec_fn=limit)).communicate(timeout=120)
+    assert process.returncode == 1 and "File too large" in said and "no known family" in said, said
+
+
+@pytest.mark.parametrize("variant", ["fills", "command-fills"])
+def test_full_disk_leaves_nothing_and_is_no_outcome(toy, tmp_path, variant):
+    """On a real one, of 1 MB, that an ordinary user may mount in a namespace."""
+    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    small = f"mount -t tmpfs -o size=1m none {tmp_path} && "
+    if subprocess.run([*mount, f"{small} true"], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount a disk of his own")
+    told = subprocess.run(
+        [*mount, f"{small} {{ {sys.executable} -m readyonce.cli run RO-0900 {variant}; echo $?; ls -A {tmp_path}; }}"],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        env=os.environ | {"READYONCE_ROOT": str(toy[0].root)},
+    )
+    assert told.stdout == "2\n", told.stdout + told.stderr
+    assert "No space left on device, so this run says nothing" in told.stderr and "TMPDIR" in told.stderr
 
 
 def test_one_device(toy):

@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
-from conftest import KNOWN
+from conftest import EPOCH, KNOWN, REPOSITORY, bytes_of
 
-from readyonce import articles, history
+from readyonce import articles, history, site
 
 PREFIX = {"en": "", "zh": "zh/"}
 ATOM, MAP = "{http://www.w3.org/2005/Atom}", "{http://www.sitemaps.org/schemas/sitemap/0.9}"
@@ -49,6 +49,20 @@ def file_of(address: str, published) -> object:
     assert address.startswith(base), address
     path = site / unquote(address.removeprefix(base).partition("#")[0])
     return path / "index.html" if path.is_dir() else path
+
+
+def test_the_same_bytes_in_another_folder(published, copy, monkeypatch):
+    """With an address there are a feed and a site map too."""
+    address, folder = published
+    for name, value in {
+        "SITE_URL": address,
+        "REPO_URL": REPOSITORY,
+        "SOURCE_DATE_EPOCH": EPOCH,
+        "TZ": "Asia/Shanghai",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert site.build(copy, take_along=False) == 0
+    assert (folder / "sitemap.xml.gz").is_file() and bytes_of(copy / "site") == bytes_of(folder)
 
 
 def test_a_link_unfolds_well(published, root):

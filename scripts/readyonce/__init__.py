@@ -3,6 +3,7 @@
 Modules import one way only:
 
     project    where the project is, or the data that the wheel carries
+    terminal   what is shown gives a terminal no orders           (needs nothing)
     catalog    what is known: incidents, error families, evidence; errors with file and line
     lab        runs variants and records what happened            (needs catalog, and torch)
     launch     runs a framework's own command, and compares       (needs lab)
@@ -19,7 +20,8 @@ Modules import one way only:
     history    what changed lately, from git                      (needs nothing)
     feed       what lies beside the pages for programs            (needs history, links, articles)
     book       sets the built pages of a language as a PDF        (needs words)
-    site       builds and serves the wiki, packs the offline copy  (needs render, book)
+    policy     what the hosted pages may load and run             (needs catalog)
+    site       builds and serves the wiki, packs the offline copy  (needs render, book, policy)
     scaffold   makes the files of a new incident                  (needs catalog)
     cli        the command                                        (needs all)
 """

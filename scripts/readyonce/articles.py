@@ -8,6 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
+from readyonce.catalog import Catalog, CatalogError, Problem, explain_yaml, parse_yaml
+
 SECTIONS = ("error", "fix", "cause", "reproduce", "claims", "affected", "look-alikes", "evidence")
 
 _HEADING = re.compile(r"^(#{1,6}) +(.*?)(?: *\{#([\w-]+)[^}]*\})? *$")
@@ -66,6 +70,16 @@ class Page:
         return [heading.id for heading in self.headings]
 
 
+def matter(catalog: Catalog, page: Page) -> dict:
+    """The front matter; a `CatalogError` where it is not YAML."""
+    try:
+        return parse_yaml(page.front_matter) or {}
+    except yaml.YAMLError as error:
+        line, what, remedy = explain_yaml(error)
+        file = str(page.path.relative_to(catalog.root))
+        raise CatalogError([Problem(file, line + 1, f"front matter: {what}", remedy)]) from None
+
+
 def read(path: Path, text: str | None = None) -> Page:
     """A page; `text` is the file's, where it has been read already."""
     text = path.read_text(encoding="utf-8") if text is None else text
@@ -118,7 +132,9 @@ def section(text: str, name: str | None) -> str:
 
 
 def find(include: Include, places: Iterable[Path]) -> Path | None:
-    """The file of an include: the first of the folders that has it, as pymdownx.snippets looks."""
+    """The file of an include: the first of the folders that has it, as pymdownx.snippets looks. Never one outside."""
+    if include.path.startswith("/") or ".." in include.path.split("/"):
+        return None
     for place in places:
         if (path := place / include.path).is_file():
             return path

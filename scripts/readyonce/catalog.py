@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from readyonce import project
 from readyonce.project import LANGUAGES as LANGUAGES
+from readyonce.terminal import printable
 
 BASELINE = "reported"  # the variant that shows the incident as it was reported
 
@@ -30,6 +31,9 @@ Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
+# Names become paths: none of them leads out of its folder.
+FileName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
+EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Quantity = Literal["seconds_per_step", "peak_memory"]
 Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
 SourceLink = Annotated[str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")]
@@ -101,15 +105,15 @@ class Declaration(Model):
 
 
 class VariantEntry(Declaration):
-    file: str = "repro.py"
+    file: FileName = "repro.py"
     text: Text
     processes: int = Field(2, ge=1)
     launcher: Literal["torchrun", "python"] = "torchrun"
     claims: list[Slug] = []
     shows: list[NonEmpty] = []  # what its message contains, beyond the family's wording
     lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
-    only: list[str] | None = None  # the environments it runs in, where they are not all of its file's
-    differs: dict[str, Declaration] = {}  # environment -> the outcome there, where it is another
+    only: list[EnvironmentName] | None = None  # the environments it runs in, where they are not all of its file's
+    differs: dict[EnvironmentName, Declaration] = {}  # environment -> the outcome there, where it is another
 
 
 class MatrixCase(Declaration):
@@ -119,9 +123,9 @@ class MatrixCase(Declaration):
 class Matrix(Model):
     """Every combination of one word per axis is a variant, named by joining the words."""
 
-    file: str
+    file: FileName
     axes: list[dict[Slug, Text]] = Field(min_length=2)
-    only: dict[str, list[str]] = {}  # environment -> globs: what runs there, where it is not all
+    only: dict[EnvironmentName, list[str]] = {}  # environment -> globs: what runs there, where it is not all
     cases: list[MatrixCase]
     claims: dict[Slug, list[str]] = {}
     chart: list[Quantity] = []  # drawn as bars: a row for each word of the first axis, a bar for each of the second
@@ -220,8 +224,8 @@ class IncidentFile(Model):
     errors: list[Slug] = Field(min_length=1)
     fix: Fix
     affected: list[Affected]
-    files: dict[str, list[str]]  # which repro runs in which environments
-    commands: dict[str, list[str]] = {}  # whose options are recorded in which environments
+    files: dict[FileName, list[EnvironmentName]]  # which repro runs in which environments
+    commands: dict[str, list[EnvironmentName]] = {}  # whose options are recorded in which environments
     reference: dict[str, str] = {}  # `lines` that turn checkpointing off: what a command's run is compared with
     time_limit: int = Field(120, ge=1)  # seconds for one variant
     variants: dict[Slug, VariantEntry]
@@ -231,7 +235,7 @@ class IncidentFile(Model):
 
 
 class Environment(Model):
-    name: str
+    name: EnvironmentName
     date: str
     python: str
     platform: str
@@ -248,7 +252,7 @@ class Run(Model):
     worst rank, against one process and against rank 0. `peak_memory` is in bytes.
     """
 
-    variant: str
+    variant: Slug
     outcome: Outcome
     error: Slug | None = None
     message: str | None = None
@@ -485,7 +489,7 @@ def load(root: Path, only: str | None = None) -> Catalog:
     catalog = Catalog(root)
     snippets = root / "snippets"
     if only is None:
-        _refuse_links(catalog, snippets)
+        _refuse_links(catalog, snippets, root / "docs")
         if (path := snippets / "decision.yml").is_file():
             catalog.decision = read(catalog, path, DecisionFile)
         catalog.diagnose = read(catalog, snippets / "diagnose.yml", DiagnoseFile)
@@ -506,11 +510,12 @@ def load(root: Path, only: str | None = None) -> Catalog:
     return catalog
 
 
-def _refuse_links(catalog: Catalog, snippets: Path) -> None:
-    # A link under snippets/ could put any file of the building machine on a page.
-    for path in sorted(snippets.rglob("*")):
-        if path.is_symlink():
-            add(catalog, path, (), "a symbolic link under snippets/", "Put the file itself there.")
+def _refuse_links(catalog: Catalog, *folders: Path) -> None:
+    # A link could put any file of the building machine on a page.
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            if path.is_symlink():
+                add(catalog, path, 1, f"a symbolic link under {folder.name}/", "Put the file itself there.")
 
 
 def _load_incident(catalog: Catalog, folder: Path) -> None:
@@ -603,7 +608,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
 
     def construct_mapping(self, node, deep=False):
         seen = set()
-        for key, _ in node.value:
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` stands here twice", key.start_mark)
             seen.add(key.value)
@@ -618,13 +623,53 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(_WORDS[0], re.compile("^(true|false)$"), ["t", "f"])
 
 
+DEEPEST, LARGEST = 50, 100_000  # levels, and values with aliases written out; our largest file has 6 and 2000
+
+
 def parse_yaml(text: str) -> Any:
-    return yaml.load(text, _Loader)
+    _refuse_harm(text)
+    try:
+        return yaml.load(text, _Loader)
+    except (ValueError, LookupError, AttributeError) as error:  # `!!bool maybe`, a number of 5000 digits
+        raise yaml.YAMLError(f"a value is not what it is said to be: {error}") from None
+
+
+def _refuse_harm(text: str) -> None:
+    """Nesting that would crash the parser, aliases of aliases that would fill the memory, orders to a terminal."""
+    values: dict[str, int] = {}  # anchor -> how many it stands for
+    inside: list[list] = [[None, 0]]  # what is open: its anchor, and how many values it holds so far
+    for event in yaml.parse(text, _Loader):
+        anchor, count = getattr(event, "anchor", None), 1
+        if isinstance(event, yaml.CollectionStartEvent):
+            inside.append([anchor, 1])
+        else:
+            if isinstance(event, yaml.CollectionEndEvent):
+                anchor, count = inside.pop()
+            elif isinstance(event, yaml.AliasEvent):
+                if anchor not in values:
+                    raise _refused(event, f"`*{anchor}` stands for nothing that is complete above it")
+                count = values[anchor]
+            elif not isinstance(event, yaml.ScalarEvent):
+                continue
+            values[anchor] = count
+            inside[-1][1] += count
+            if printable(getattr(event, "value", "")) != getattr(event, "value", ""):
+                raise _refused(event, "a control character", "Take it out.")
+        if len(inside) > DEEPEST:
+            raise _refused(event, f"nested more than {DEEPEST} levels deep")
+        if inside[-1][1] > LARGEST:
+            raise _refused(event, f"more than {LARGEST} values, with what the aliases stand for")
+
+
+def _refused(event: yaml.Event, what: str, remedy: str = "Write it out, and flatter.") -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark, note=remedy)
 
 
 def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
     """Read a YAML or JSON file into `model`; on any fault add its problems and return None."""
     try:
+        if path.is_symlink():
+            return None  # told already
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
@@ -639,9 +684,11 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
             f"not JSON: {error.msg}",
             "Evidence is written by `readyonce verify --write` only: run that.",
         )
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        add(catalog, path, line, f"not YAML: {error.problem}", "Mend the syntax on or just above this line.")
+    except yaml.YAMLError as error:
+        add(catalog, path, *explain_yaml(error))
+    except (ValueError, RecursionError) as error:  # numbers of 5000 digits, lists in 5000 lists
+        what = f"not JSON that can be read: {error}"
+        add(catalog, path, 1, what, "Evidence is written by `readyonce verify --write` only: run that.")
     else:
         try:
             return model.model_validate(data)
@@ -651,18 +698,29 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
     return None
 
 
+def explain_yaml(error: yaml.YAMLError) -> tuple[int, str, str]:
+    """Line, what, remedy."""
+    mark = getattr(error, "problem_mark", None)
+    what = f"not YAML: {getattr(error, 'problem', None) or error}"
+    remedy = getattr(error, "note", None) or "Mend the syntax on or just above this line."
+    return mark.line + 1 if mark else 1, what, remedy
+
+
 def _explain(fault: dict[str, Any]) -> tuple[str, str]:
     """Pydantic's fault in our words: what, remedy."""
-    *_, key = fault["loc"] or ("the file",)
+    *above, key = fault["loc"] or ("the file",)
+    if key == "[key]":  # pydantic's word for the key itself
+        key = above[-2]
+    given = fault["input"] if isinstance(fault["input"], str) else "this"
     match fault["type"]:
         case "missing":
             return f"the key `{key}` is missing", f"Add `{key}:` here."
         case "extra_forbidden":
             return f"the key `{key}` is not known", "Remove it, or mend its spelling."
         case "literal_error":
-            return f"`{fault['input']}` is no value for `{key}`", f"Write one of: {fault['ctx']['expected']}."
+            return f"`{given}` is no value for `{key}`", f"Write one of: {fault['ctx']['expected']}."
         case "string_pattern_mismatch":
-            return f"`{fault['input']}` is no value for `{key}`", f"It must fit {fault['ctx']['pattern']}"
+            return f"`{given}` is no value for `{key}`", f"It must fit {fault['ctx']['pattern']}"
     return f"`{key}`: {fault['msg']}", "Mend the value."
 
 
@@ -680,7 +738,10 @@ def line_of(path: Path, keys: tuple) -> int:
     """The line of a value in a YAML or JSON file; of its parent where the last key is missing."""
     if not keys or not path.is_file():
         return 1
-    node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), 1
+    try:
+        node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), 1
+    except yaml.YAMLError:  # JSON may hold letters that YAML does not allow
+        return 1
     for key in keys:
         if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
             node = node.value[key]

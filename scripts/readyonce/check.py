@@ -13,7 +13,7 @@ import yaml
 
 from readyonce import articles, lab, launch, render
 from readyonce.articles import Block, Include, Page
-from readyonce.catalog import BASELINE, LANGUAGES, Catalog, Incident, Problem, Variant, add, parse_yaml
+from readyonce.catalog import BASELINE, LANGUAGES, Catalog, CatalogError, Incident, Problem, Variant, add, parse_yaml
 from readyonce.verdicts import judge, predicted_for
 
 Recorded = dict[str, dict[str, list[str]]]  # command -> environment -> the options that its parser has there
@@ -406,6 +406,7 @@ def _pages(catalog: Catalog) -> None:
         places = render.places(catalog.root, language)
         for page in pages[language].values():
             _headings(catalog, page)
+            _front_matter(catalog, page)
             for include in page.includes:
                 _include(catalog, page, include, made[language], places)
             for block in page.blocks:
@@ -485,6 +486,13 @@ def _headings(catalog: Catalog, page: Page) -> None:
         seen.add(heading.id or "")
 
 
+def _front_matter(catalog: Catalog, page: Page) -> None:
+    try:
+        articles.matter(catalog, page)
+    except CatalogError as error:
+        catalog.problems += error.problems
+
+
 def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:
     titles = [heading for heading in page.headings if heading.level == 1]
     if [t.text for t in titles] != [incident.file.title[language]]:
@@ -523,11 +531,14 @@ def _include(catalog: Catalog, page: Page, include: Include, made: dict[str, str
     if text is None and (path := articles.find(include, places)):
         text = catalog.text(path)
     if text is None:
+        leads_out = include.path.startswith("/") or ".." in include.path.split("/")
         add(
             catalog,
             page.path,
             include.line,
-            f"there is no {include.path} to include",
+            f"the include {include.path} leads out of its folder"
+            if leads_out
+            else f"there is no {include.path} to include",
             "It is looked for in snippets/, among what `readyonce render` writes, and in docs/theme/figures/.",
         )
         return
@@ -563,6 +574,8 @@ def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> No
                 block.is_include or json.loads(block.content)
             except json.JSONDecodeError as error:
                 fault(f"the block is not JSON: {error.msg}", f"Mend its line {error.lineno}.")
+            except RecursionError:
+                fault("the block is nested too deep", "Write it flatter.")
         case "yaml":
             try:
                 block.is_include or parse_yaml(block.content)

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
+import signal
 import sys
 from pathlib import Path
 
 from readyonce import __version__, links, project
+from readyonce.terminal import printable
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
+SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
+ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 def main(arguments: list[str] | None = None) -> int:
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
     options = _parser().parse_args(arguments)
+    for number in ENDING:
+        if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # else it is to be ignored
+            signal.signal(number, _end)
     try:
         return options.command(options)
     except SystemExit:
@@ -24,10 +34,25 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # `readyonce explain RO-0001 | head`
         sys.stderr.close()
         return GOOD
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        place = f"{error.filename}: " if error.filename else ""
+        print(printable(f"readyonce: {place}{error.strerror}. {SPACE}"), file=sys.stderr)
+        return USAGE
     except _catalog().CatalogError as error:
-        print(error, file=sys.stderr)
+        print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
+
+
+def _end(number: int, frame) -> None:
+    """Leave through every `finally`, which ends what was started. Once: a second Ctrl-C must not cut that short."""
+    for one in ENDING:
+        signal.signal(one, signal.SIG_IGN)
+    if number == signal.SIGINT:
+        raise KeyboardInterrupt
+    raise SystemExit(128 + number)
 
 
 def _catalog():
@@ -109,12 +134,12 @@ def _show(rules, answer, options) -> str:
     if form == "json":
         print(answer.to_json(), flush=True)
     elif form == "text":
-        head = "" if [name] == options.files or name == "-" else f"== {name}\n"
+        head = "" if [name] == options.files or name == "-" else f"== {printable(name)}\n"
         print(head + report.text(rules, answer, answer.language, colour=sys.stdout.isatty()) + "\n", flush=True)
     elif options.github_event and kind == "unknown":
         print("Nothing known in this issue: no comment.", file=sys.stderr)
     else:
-        print(report.markdown(rules, answer, answer.language), flush=True)
+        print(printable(report.markdown(rules, answer, answer.language)), flush=True)
     return kind
 
 
@@ -149,7 +174,8 @@ def _run(options) -> int:
                 seen = commands.run(variant)
         else:
             seen = lab.alone(known, incident, variant, python)
-        print(seen.log if options.log or seen.error is None and seen.outcome == "error" else (seen.message or ""))
+        whole = options.log or seen.error is None and seen.outcome == "error"
+        print(printable(seen.log if whole else seen.message or ""))
         print(_sentence(seen, variant))
         return _as_declared(seen, variant.declared[environment])
     width = max(map(len, variants))
@@ -199,7 +225,7 @@ def verify(options) -> int:
                 if options.write:
                     lab.write(incident, lab.not_run(root, environment, str(error)))
             for fault in faults:
-                print(fault, file=sys.stderr, flush=True)
+                print(printable(fault), file=sys.stderr, flush=True)
             count += len(faults)
     print("As declared." if not count else f"{_count(count, 'difference')}.")
     return DIFFERENT if count else GOOD
@@ -421,15 +447,20 @@ def _known(root: Path, ids: list[str]) -> list[str]:
 
 
 def _usage(message: str) -> SystemExit:
-    print(f"readyonce: {message}", file=sys.stderr)
+    print(f"readyonce: {printable(message)}", file=sys.stderr)
     return SystemExit(USAGE)
 
 
 # ------------------------------------------------------------------------------ the parser
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str):
+        super().error(printable(message))
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="readyonce",
         description="Distributed-training failures, reproduced, and their fixes, proven.",
         epilog="Start with: readyonce diagnose train.log · readyonce list · readyonce explain RO-0001",

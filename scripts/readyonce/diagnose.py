@@ -350,7 +350,10 @@ class Answer:
     note: str | None = None  # `empty` or `binary`
 
     def to_json(self) -> str:
-        return json.dumps(self.json, ensure_ascii=False, separators=(",", ":"))
+        text = json.dumps(self.json, ensure_ascii=False, separators=(",", ":"))
+        return re.sub(
+            "[\x7f-\x9f\u202a-\u202e\u2066-\u2069]", lambda found: f"\\u{ord(found[0]):04x}", text
+        )  # JSON escapes the others
 
 
 def answer(rules: Rules, found: Findings, file: str, language: str) -> Answer:

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
 from readyonce import api, articles, history, links
-from readyonce.catalog import LANGUAGES, Catalog, Incident, Language, parse_yaml
+from readyonce.catalog import LANGUAGES, Catalog, Incident, Language
 from readyonce.words import say
 
 ATOM = "http://www.w3.org/2005/Atom"
@@ -72,7 +72,7 @@ def llms(catalog: Catalog, language: Language) -> str:
         if incident := catalog.incidents.get(page.stem):
             matter = {"title": incident.file.short[language], "description": incident.file.summary[language]}
         else:
-            matter = parse_yaml(articles.read(path, catalog.text(path)).front_matter) or {}
+            matter = articles.matter(catalog, articles.read(path, catalog.text(path)))
         if page.name == "index.md":
             if page.parent.name == "":
                 lead = matter.get("description", "")

@@ -7,6 +7,7 @@ others in one launch, because imports are nearly all the cost. Both must show th
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 import os
 import platform
@@ -258,6 +259,7 @@ def _launch(incident: Incident, variants: list[Variant], python: Path) -> Iterat
                     yield variants[result["item"]], result["ranks"]
                     limit, since = incident.file.time_limit, time.monotonic()
                 if ended or time.monotonic() - since > limit:
+                    log_of(scratch)
                     return
                 time.sleep(0.02)
 
@@ -288,7 +290,7 @@ def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) 
             except subprocess.TimeoutExpired:
                 code = None
         seconds = time.monotonic() - started
-        log = (Path(scratch) / "log.txt").read_text(encoding="utf-8", errors="replace")
+        log = log_of(scratch)
     results = re.findall(r"^RESULT (\{.*\})$", log, re.MULTILINE)
     if results and code == 0:
         return _finished(variant, json.loads(results[-1]), seconds, log)
@@ -339,6 +341,17 @@ def torchrun(python: Path, processes: int) -> list:
     return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
 
 
+def log_of(scratch: Path | str) -> str:
+    """What a launch said. On a full disk it tells nothing of the variant: then this raises `OSError`."""
+    path = Path(scratch) / "log.txt"
+    text, full = path.read_text(encoding="utf-8", errors="replace"), os.strerror(errno.ENOSPC)
+    with suppress(OSError), path.open("ab") as file:
+        file.write(bytes(4096))
+        if full not in text:  # what filled it may be gone by now
+            return text
+    raise OSError(errno.ENOSPC, f"{full}, so this run says nothing", str(path.parent))
+
+
 _under_way: set[str] = set()  # the tokens of the launches that run now
 
 
@@ -356,7 +369,8 @@ def running(command: list, python: Path, scratch: str, variables: dict[str, str]
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=scratch,
-            env=environment_of(python.parent) | variables | {TOKEN: token},
+            # Its temporary files lie with the log: torchrun, when killed, leaves a folder.
+            env=environment_of(python.parent) | {"TMPDIR": str(scratch)} | variables | {TOKEN: token},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -401,15 +415,18 @@ def _kill(token: str) -> None:
     and a launcher that dies leaves them behind: neither its group nor its children would find them."""
     import psutil
 
-    ours = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(TOKEN) == token:
-                process.kill()
-                ours.append(process)
-        except psutil.Error:
-            pass  # ended meanwhile, or somebody else's
-    psutil.wait_procs(ours, timeout=10)
+    for _ in range(10):  # while we look through the list, one of them may start another
+        ours = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get(TOKEN) == token:
+                    process.kill()
+                    ours.append(process)
+            except psutil.Error:
+                pass  # ended meanwhile, or somebody else's
+        if not ours:
+            return
+        psutil.wait_procs(ours, timeout=10)
 
 
 def environment_of(bin_folder: Path) -> dict[str, str]:

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from readyonce.catalog import Catalog, Incident, Variant
-from readyonce.lab import START_LIMIT, LabError, Observation, environment_of, message_in, running
+from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running
 
 TOLERANCE = 1e-5  # the largest difference of a `match`, as in the repros
 # Torch's threads, now and then, when a framework ends without a barrier and all is saved: not an outcome.
@@ -92,8 +92,7 @@ class Commands:
                 code = process.wait(self.incident.file.time_limit + START_LIMIT)
             except subprocess.TimeoutExpired:
                 code = None
-        log = (place / "log.txt").read_text(encoding="utf-8", errors="replace")
-        return code, log, output, time.monotonic() - started
+        return code, log_of(place), output, time.monotonic() - started
 
     def _made(self) -> dict:
         """What `tiny.py` says: the variables and the further arguments that make the command small."""
@@ -101,14 +100,16 @@ class Commands:
             folder = self._scratch / "tiny"
             folder.mkdir()
             command = [self.python, self.incident.folder / "tiny.py", folder]
-            variables = environment_of(self.python.parent) | self._offline()
-            try:
-                told = subprocess.run(command, capture_output=True, text=True, timeout=START_LIMIT, env=variables)
-            except subprocess.TimeoutExpired:
-                raise LabError(f"{self.incident.id}/tiny.py did not end within {START_LIMIT} s") from None
-            if told.returncode:
-                raise LabError(f"{self.incident.id}/tiny.py failed:\n{told.stderr.strip()[-3000:]}")
-            self._tiny = json.loads(told.stdout.splitlines()[-1])
+            with running(command, self.python, str(self._scratch), self._offline()) as process:
+                try:
+                    code = process.wait(START_LIMIT)
+                except subprocess.TimeoutExpired:
+                    code = None
+            log = log_of(self._scratch)
+            if code != 0:
+                why = f"did not end within {START_LIMIT} s" if code is None else "failed"
+                raise LabError(f"{self.incident.id}/tiny.py {why}:\n{log[-3000:]}")
+            self._tiny = json.loads(log.splitlines()[-1])
         return self._tiny
 
     def _offline(self) -> dict[str, str]:

@@ -42,7 +42,9 @@ def rules() -> str | None:
     text = _compile(root)
     with contextlib.suppress(OSError):  # a folder that cannot be written to is no reason to fail
         compiled.parent.mkdir(exist_ok=True)
-        compiled.write_text(text, encoding="utf-8")
+        fresh = compiled.with_suffix(".new")  # in one step, or a full disk could leave half of it
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(compiled)
     return text
 
 

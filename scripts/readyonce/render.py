@@ -36,6 +36,7 @@ from readyonce.catalog import (
     Source,
     Variant,
 )
+from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
 from readyonce.words import (
     WORDS,
@@ -741,7 +742,7 @@ def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) ->
     path = catalog.root / "docs" / language / "incidents" / f"{id}.md"
     made = incident_includes(catalog, catalog.incidents[id], language)
     text = re.sub(r"\A---\n.*?\n---\n+", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    return _plain(_filled(catalog, text, made, language), colour)
+    return _plain(printable(_filled(catalog, text, made, language)), colour)
 
 
 def _filled(catalog: Catalog, text: str, made: dict[str, str], language: Language) -> str:

@@ -6,6 +6,7 @@ import re
 
 from readyonce import links
 from readyonce.diagnose import Answer, Rules
+from readyonce.terminal import printable
 
 
 def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str:
@@ -25,7 +26,7 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
     lines += [""] if told.around else []
     for number, line in told.around:
         mark, style = (">", bold) if number == told.json["line"] else (" ", faint)
-        lines.append(f"{mark}{number:7}  {style}{_printable(line)[:160]}{off}")
+        lines.append(f"{mark}{number:7}  {style}{printable(line).expandtabs(4)[:160]}{off}")
     if told.json["incidents"]:
         lines += ["", say(rules, "incidents", language) + colon.rstrip()]
         for entry in told.json["incidents"]:
@@ -120,8 +121,3 @@ def _without_answer(rules: Rules, told: Answer, language: str) -> list[str]:
 def _prefix(rules: Rules, language: str) -> str | None:
     site = rules.data["site"]
     return links.address(f"{site}/", "", language) if site else None
-
-
-def _printable(line: str) -> str:
-    """No control characters: a log must not give orders to the terminal that shows it."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", re.sub(r"\x1b\[[0-?]*[ -/]*[@-~]", "", line)).expandtabs(4)

@@ -18,7 +18,7 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import book, catalog, history, links, render
+from readyonce import book, catalog, history, links, policy, render
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
@@ -57,6 +57,8 @@ def build(root: Path, take_along: bool = True) -> int:
     books = {language: _book(root, known, language, pages[language]) for language in CONFIG if with_book}
     if not _make(root, [*pages.values(), *offline.values()]) or not _make(root, [*books.values()]):
         return 1
+    headers = root / "build" / "policy"
+    policy.write_headers(headers, set().union(*(policy.protect(part.output) for part in pages.values())))
     rules = root / "build" / "javascripts"
     scripts = [("javascripts", rules), ("zh/javascripts", rules)]
     # Two folders lie at the top: the English pages, and the files for programs.
@@ -65,6 +67,7 @@ def build(root: Path, take_along: bool = True) -> int:
         ("", pages["en"].output),
         ("zh", pages["zh"].output),
         ("", root / "build" / "beside"),
+        ("", headers),
         ("api", root / "build" / "api"),
     ]
     if take_along:
@@ -128,31 +131,40 @@ def _make(root: Path, parts: list[Part]) -> bool:
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "JIEBA_LOG": "0"}
     if "SOURCE_DATE_EPOCH" not in environment and (epoch := _commit_time(root)):
         environment["SOURCE_DATE_EPOCH"] = epoch
-    running = []
-    for part in parts:
-        stamp = stamps / part.name
-        if part.output.exists() and stamp.is_file() and stamp.read_text(encoding="utf-8") == part.digest:
-            continue
-        process = subprocess.Popen(
-            part.command,
-            cwd=root,
-            env=environment | part.settings,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        running.append((part, stamp, process))
-    good = True
-    for part, stamp, process in running:
-        output, _ = process.communicate()
-        if process.returncode:
-            good = False
-            # Below a traceback MkDocs repeats what its ERROR line says.
-            said = output.split("Traceback (most recent call last)")[0].strip() or output
-            print(f"{part.name} does not build:\n{said}\n`readyonce check` may say more.", file=sys.stderr)
-        else:
-            stamp.write_text(part.digest, encoding="utf-8")
-            print(f"{part.name}: built", flush=True)
+    # jieba keeps a cache there; in a folder that all may write to, somebody else could have put one.
+    temporary = root / "build" / "tmp"
+    temporary.mkdir(exist_ok=True)
+    environment["TMPDIR"] = str(temporary)
+    running, good = [], True
+    try:
+        for part in parts:
+            stamp = stamps / part.name
+            if part.output.exists() and stamp.is_file() and stamp.read_text(encoding="utf-8") == part.digest:
+                continue
+            stamp.unlink(missing_ok=True)  # what is half made must not pass for made
+            process = subprocess.Popen(
+                part.command,
+                cwd=root,
+                env=environment | part.settings,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            running.append((part, stamp, process))
+        for part, stamp, process in running:
+            output, _ = process.communicate()
+            if process.returncode:
+                good = False
+                # Below a traceback MkDocs repeats what its ERROR line says.
+                said = output.split("Traceback (most recent call last)")[0].strip() or output
+                print(f"{part.name} does not build:\n{said}\n`readyonce check` may say more.", file=sys.stderr)
+            else:
+                stamp.write_text(part.digest, encoding="utf-8")
+                print(f"{part.name}: built", flush=True)
+    finally:  # interrupted, or the disk is full
+        for _, _, process in running:
+            process.kill()
+            process.wait()
     return good
 
 
@@ -175,6 +187,7 @@ def _pack(parts: list[tuple[str, Path]], target: Path, stamp: Path, digest: str)
     """Put the parts into one archive, always the same for the same bytes."""
     if target.is_file() and stamp.is_file() and stamp.read_text(encoding="utf-8") == digest:
         return
+    stamp.unlink(missing_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w") as packed:
         for path, source in sorted(_files(parts).items()):
