@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, command, edit
 
-from readyonce import catalog, check, render
+from readyonce import catalog, check, lab, render
 
 FAULTS = sorted((Path(__file__).parent / "faults").glob("*.yml"))
 
@@ -103,3 +103,15 @@ def test_nothing_is_shown_from_outside(copy):
         assert told.returncode == 0 and "do not show" not in told.stdout
     built = command("site", root=copy)
     assert built.returncode == 1 and "../secret.txt" in built.stderr and "Traceback" not in built.stderr
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "snippets" / "environments").glob("*.txt")), ids=lambda path: path.stem)
+def test_a_lock_holds_what_its_list_pins(path):
+    if path.stem == "current":  # its pins stand in tests/requirements.txt
+        locked = (ROOT / "tests" / "requirements.txt").read_text(encoding="utf-8")
+        locked += path.read_text(encoding="utf-8")
+    else:
+        locked = (path.parent / "locks" / path.name).read_text(encoding="utf-8")
+    names = {line.lower().replace("_", "-").split(" ")[0] for line in locked.splitlines()}
+    for name, release in lab.pins(ROOT, path.stem).items():
+        assert f"{name}=={release}".lower().replace("_", "-") in names, "make lock"

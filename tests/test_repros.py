@@ -13,7 +13,12 @@ from conftest import KNOWN, ROOT
 
 from readyonce import lab
 
-REPROS = [pytest.param(i.id, name, id=f"{i.id}/{name}") for i in KNOWN.incidents.values() for name in i.file.files]
+REPROS = [
+    pytest.param(i.id, name, id=f"{i.id}/{name}")
+    for i in KNOWN.incidents.values()
+    for name in i.file.files
+    if name.endswith(".py")
+]
 SCRIPTS = sorted((ROOT / "snippets" / "errors").glob("*.py"))
 
 
