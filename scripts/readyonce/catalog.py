@@ -433,7 +433,13 @@ class Incident:
             for variant in self.variants.values()
             if claim in variant.claims
             for environment in variant.declared
+            if environment not in self.not_run
         ]
+
+    @property
+    def not_run(self) -> set[str]:
+        """The environments of which it is recorded why nothing could be run there."""
+        return {name for name, evidence in self.evidence.items() if evidence.not_run}
 
 
 @dataclass

@@ -204,12 +204,11 @@ def _environments(catalog: Catalog, incident: Incident) -> None:
 def _runs(catalog: Catalog, incident: Incident) -> None:
     """Every declared variant has a run, and the run shows what is declared."""
     path = incident.folder / "incident.yml"
-    impossible = {environment for environment, evidence in incident.evidence.items() if evidence.not_run}
     for variant in incident.variants.values():
         where = ("variants", variant.name) if variant.name in incident.file.variants else ("matrices",)
         for environment, declared in variant.declared.items():
             run = incident.run(variant.name, environment)
-            if environment in impossible:
+            if environment in incident.not_run:
                 continue
             if run is None:
                 add(

@@ -274,7 +274,7 @@ def command_table(catalog: Catalog, incident: Incident, file: str, language: Lan
 
 
 def _ran(incident: Incident, environment: str) -> bool:
-    return environment in incident.evidence and not incident.evidence[environment].not_run
+    return environment in incident.evidence and environment not in incident.not_run
 
 
 def _command_cell(catalog: Catalog, incident: Incident, variant: Variant, environment: str, language: Language) -> str:
