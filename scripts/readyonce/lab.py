@@ -150,13 +150,14 @@ def describe(environment: str, python: Path, world_size: int = 2) -> Environment
 
 def not_run(root: Path, environment: str, reason: str) -> Evidence:
     """The record of an environment in which nothing could be run."""
+    pinned = pins(root, environment)
     wanted = Environment(
         name=environment,
         date=datetime.date.today().isoformat(),
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
         world_size=2,
-        versions={name: version for name, version in pins(root, environment).items() if name in SHOWN},
+        versions={name: pinned[name] for name in SHOWN if name in pinned},
     )
     return Evidence(environment=wanted, runs=[], not_run=reason)
 

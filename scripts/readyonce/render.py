@@ -205,13 +205,18 @@ def _fix_block(catalog: Catalog, incident: Incident) -> list[str]:
 def verified(catalog: Catalog, incident: Incident, environment: Environment, language: Language) -> str:
     """Date, versions and device. Of the versions, those that the repros run there import, if any are."""
     files = [name for name, where in incident.file.files.items() if environment.name in where]
-    source = "\n".join(catalog.text(incident.folder / name) for name in files)
-    used = [name for name in environment.versions if re.search(rf"^(import|from) {name}\b", source, re.MULTILINE)]
     versions = say("between", language).join(
-        f"{name} {environment.versions[name]}" for name in used or environment.versions
+        f"{name} {environment.versions[name]}" for name in _imported(catalog, incident, files, environment)
     )
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
     return WORDS["verified"][language].format(versions=versions, **figures)
+
+
+def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
+    """The packages that these repros import; all that are recorded, where none is imported: a framework's command."""
+    source = "\n".join(catalog.text(incident.folder / name) for name in files)
+    used = [name for name in environment.versions if re.search(rf"^ *(import|from) {name}\b", source, re.MULTILINE)]
+    return used or list(environment.versions)
 
 
 def _age(incident: Incident) -> int:
@@ -292,7 +297,7 @@ def strip(catalog: Catalog, incident: Incident, language: Language) -> str:
         for file, before, after in _pairs(incident):
             if environment not in incident.file.files[file]:
                 continue
-            versions = _main_versions(incident, environment, language)
+            versions = _main_versions(catalog, incident, file, environment, language)
             if _ran(incident, environment):
                 cells = (_strip_cell(incident, name, environment, language) for name in (before, after))
                 rows.append([versions, f"`{file}`", *cells])
@@ -322,10 +327,14 @@ def _pairs(incident: Incident) -> Iterator[tuple[str, str, str]]:
             yield file, before[0], after[0]
 
 
-def _main_versions(incident: Incident, environment: str, language: Language) -> str:
-    versions = incident.evidence[environment].environment.versions if environment in incident.evidence else {}
-    named = ("ms-swift", "FlagEmbedding", "transformers", "deepspeed", "torch")
-    return say("between", language).join(f"{name} {versions[name]}" for name in named if name in versions)
+def _main_versions(catalog: Catalog, incident: Incident, file: str, environment: str, language: Language) -> str:
+    if environment not in incident.evidence:
+        return f"`{environment}`"
+    recorded = incident.evidence[environment].environment
+    named = [
+        name for name in _imported(catalog, incident, [file], recorded) if name not in ("peft", "trl", "accelerate")
+    ]
+    return say("between", language).join(f"{name} {recorded.versions[name]}" for name in named)
 
 
 def _strip_cell(incident: Incident, variant: str, environment: str, language: Language) -> str:
@@ -456,6 +465,9 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
     lines = []
     for name, evidence in sorted(incident.evidence.items()):
         lines.append(f"`snippets/{incident.id}/evidence/{name}.json`")
+        if evidence.not_run:
+            lines += [f":   {say('not-run', language)}{say('colon', language)}{code(_reason(evidence))}", ""]
+            continue
         lines.append(f":   {verified(catalog, incident, evidence.environment, language)}")
         commands = [run for run in evidence.runs if incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
@@ -463,9 +475,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
             lines.append("    " + WORDS["summary"][language].format(variants=len(repros), runs=count))
         if commands:
             lines.append("    " + WORDS["launched"][language].format(len(commands)))
-        if evidence.not_run:
-            lines.append("    " + say("not-run", language) + say("colon", language) + code(_reason(evidence)))
-        elif not evidence.runs:
+        if not evidence.runs:
             commands = say("between", language).join(f"`{command}`" for command in evidence.options)
             lines.append("    " + WORDS["recorded"][language].format(commands))
         lines.append("")

@@ -184,7 +184,7 @@ def number(run: Run) -> str:
 
 
 def percent(value: float) -> str:
-    return f"{100 * value:.2g}{NO_BREAK_SPACE}%"
+    return f"{float(f'{100 * value:.2g}'):g}{NO_BREAK_SPACE}%"
 
 
 def table_row(cells: Iterable[str]) -> str:
