@@ -97,8 +97,8 @@ class Article(HTMLParser):
 
 
 def squeezed(text: str) -> str:
-    # PDFium gives U+0002 for a hyphen at the end of a line.
-    return "".join(text.replace("\x02", "-").replace("\u2011", "-").split())
+    # PDFium gives U+0002 for a hyphen at the end of a line, and the marks of a list after all else on its page.
+    return "".join(text.replace("\x02", "-").replace("\u2011", "-").replace("•", "").split())
 
 
 def outline(entries, level=1):
