@@ -1,7 +1,7 @@
 # `make serve` opens the wiki, `make test` runs everything; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
-LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet
+LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --no-build-isolation-package deepspeed
 
 .PHONY: help serve site test test-frameworks evidence bench packages sbom audit lock clean
 
