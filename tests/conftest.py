@@ -242,25 +242,40 @@ STOPPED = """document.addEventListener("securitypolicyviolation", event =>
     console.error(`stopped by ${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`))"""
 
 
+AHEAD = 6
+
+
 def visit(browser, address, names, **context):
-    """Open each page; yields (name, page, requests, complaints of the console)."""
+    """Open each page; yields (name, page, requests, complaints of the console).
+
+    Some are opened ahead: a page is idle when half a second went by without a request, and they wait at the same time.
+    """
     with browser.new_context(**context) as opened:
         opened.add_init_script(STOPPED)
-        for name in names:
-            page, requests, complaints = opened.new_page(), [], []
-            page.on("request", lambda request, seen=requests: seen.append(request.url))
-            page.on(
-                "console",
-                lambda message, seen=complaints: seen.append(message.text) if message.type == "error" else None,
-            )
-            page.on(
-                "response",
-                lambda response, seen=complaints: seen.append(response.url) if response.status >= 400 else None,
-            )
-            page.on("pageerror", lambda error, seen=complaints: seen.append(str(error)))
-            page.goto(address + name, wait_until="networkidle")
-            yield name, page, requests, complaints
-            page.close()
+        for first in range(0, len(names), AHEAD):
+            ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + AHEAD]]
+            for name, page, requests, complaints in ahead:
+                page.wait_for_load_state("networkidle")
+                page.bring_to_front()  # what lies behind draws seldom
+                yield name, page, requests, complaints
+                page.close()
+
+
+def _opened(context, address):
+    page, requests, complaints = context.new_page(), [], []
+    page.on("request", lambda request: requests.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    page.on("response", lambda response: complaints.append(response.url) if response.status >= 400 else None)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(address, wait_until="commit")
+    return page, requests, complaints
+
+
+@pytest.fixture(scope="session")
+def names(built) -> list[str]:
+    """Each page below an address."""
+    pages = (path.relative_to(built).as_posix() for path in built.rglob("index.html"))
+    return sorted(page.removesuffix("index.html") for page in pages)
 
 
 # ------------------------------------------------------------------------------ copies of the project

@@ -11,7 +11,17 @@ from pathlib import Path
 from conftest import HOSTING, ROOT
 
 SHIPPED = (HOSTING / "shipped.md").read_text(encoding="utf-8")
-GENERATED = ("*.html", "_headers", "headers.nginx.conf", "llms.txt", "feed.xml", "sitemap.xml*", "search/*", "javascripts/rules.js", "api/v1/*")
+GENERATED = (
+    "*.html",
+    "_headers",
+    "headers.nginx.conf",
+    "llms.txt",
+    "feed.xml",
+    "sitemap.xml*",
+    "search/*",
+    "javascripts/rules.js",
+    "api/v1/*",
+)
 TAKEN_ALONG = ("book/*.pdf", "offline/*.zip")
 
 

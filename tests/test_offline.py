@@ -50,15 +50,11 @@ def test_pages_have_no_policy(folder, pages):
     assert not [name for name in pages if "Content-Security-Policy" in (folder / name).read_text(encoding="utf-8")]
 
 
-def test_languages_lead_to_the_same_page_and_back(browser, folder, pages):
-    address = folder.as_uri() + "/"
-    english = [name for name in pages if not name.startswith("zh/")]
-    for name, page, _, _ in visit(browser, address, english, offline=True):
-        page.click(".ro-language")
-        assert page.url == f"{address}zh/{name}"
-        assert page.evaluate("document.documentElement.lang") == "zh"
-        page.click(".ro-language")
-        assert page.url == address + name
+def test_languages_lead_to_the_same_page_and_back(folder, pages):
+    for name in pages:
+        other = name[3:] if name.startswith("zh/") else f"zh/{name}"
+        (link,) = re.findall(r'ro-language"[^>]* href="([^"]*)"', (folder / name).read_text(encoding="utf-8"))
+        assert ((folder / name).parent / link).resolve() == folder.resolve() / other, name
 
 
 @pytest.mark.parametrize("language, word", WORDS)
