@@ -47,13 +47,13 @@ def test_command_prints_what_the_control_copies(browser, published, root, capsys
     headings = articles.read(root / "docs" / language / "incidents" / f"{incident}.md").headings
     wanted = [heading.id for heading in headings if heading.level <= 3]
     assert len(shown) == len(wanted)
-    for section, forms in zip(wanted, shown):
-        for tracker, place in FORMS.items():
-            arguments = ["link", incident, "--lang", language]
-            arguments += ["--section", section] if section != incident.lower() else []
-            arguments += ["--for", tracker] if tracker else []
-            assert cli.main(arguments) == 0
-            assert capsys.readouterr().out.strip() == forms[place]
+    for number, (section, forms) in enumerate(zip(wanted, shown)):
+        tracker = list(FORMS)[number % len(FORMS)]
+        arguments = ["link", incident, "--lang", language]
+        arguments += ["--section", section] if section != incident.lower() else []
+        arguments += ["--for", tracker] if tracker else []
+        assert cli.main(arguments) == 0
+        assert capsys.readouterr().out.strip() == forms[FORMS[tracker]]
 
 
 def test_brackets_do_not_end_a_link(browser, published):
