@@ -79,7 +79,7 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
     stamp = folder / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
-        torch = f"torch=={pins(root, environment)['torch']}"
+        torch = [f"{name}=={version}" for name, version in pins(root, environment).items() if name == "torch"]
         _install(folder, torch, "--requirements", requirements, *constraints)
         stamp.write_text(wanted, encoding="utf-8")
     return folder / "bin" / "python"
@@ -89,7 +89,8 @@ def newest(root: Path, environment: str, say: Callable[[str], None] = print) -> 
     """The Python of an environment made afresh, of the newest releases of what its list pins that go together."""
     say(f"Installing the newest releases of environment {environment} ...")
     folder = root / "build" / "environments" / f"newest-of-{environment}"
-    _install(folder, "torch", *pins(root, environment))
+    wanted = pins(root, environment)
+    _install(folder, [name for name in wanted if name == "torch"], *wanted)
     return folder / "bin" / "python"
 
 
@@ -119,7 +120,7 @@ def _list(root: Path, environment: str) -> Path:
     return path
 
 
-def _install(folder: Path, torch: str, *wanted: str | Path) -> None:
+def _install(folder: Path, torch: list[str], *wanted: str | Path) -> None:
     """Make an environment. uv links what it shares with the others, and resolves at once what pip tries one by one.
 
     torch comes first: DeepSpeed's setup imports it, and 0.14.4 stops without, so it is built where torch is.
@@ -127,11 +128,10 @@ def _install(folder: Path, torch: str, *wanted: str | Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     uv = [sys.executable, "-m", "uv", "--quiet"]
     install = [*uv, "pip", "install", "--python", folder, "--no-build-isolation-package", "deepspeed"]
-    for step in (
-        [*uv, "venv", "--python", sys.executable, folder],
-        [*install, torch, "setuptools"],
-        [*install, *wanted],
-    ):
+    steps = [[*uv, "venv", "--python", sys.executable, folder], [*install, *wanted]]
+    if torch:
+        steps.insert(1, [*install, *torch, "setuptools"])
+    for step in steps:
         if (done := subprocess.run(step, stderr=subprocess.PIPE, text=True)).returncode:
             raise LabError(f"environment `{folder.name}` does not install. uv says:\n{done.stderr.strip()}")
 
