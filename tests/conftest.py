@@ -49,19 +49,18 @@ def known() -> catalog.Catalog:
 
 @pytest.fixture(scope="session")
 def observed(request, known):
-    """(incident, variant, environment) → what it did just now; one launch for all that is selected."""
+    """(incident, variant) → what it did just now in the current environment; one launch for all that is selected."""
     wanted = {
-        tuple(item.callspec.params[key] for key in ("incident", "variant", "environment"))
+        tuple(item.callspec.params[key] for key in ("incident", "variant"))
         for item in request.session.items
         if "observed" in getattr(item, "fixturenames", ()) and "variant" in item.callspec.params
     }
-    seen = {}
-    for id, environment in sorted({(id, environment) for id, _, environment in wanted}):
+    seen, python = {}, lab.interpreter(known.root, "current")
+    for id in sorted({id for id, _ in wanted}):
         incident = known.incidents[id]
-        python = lab.interpreter(known.root, environment, say=lambda line: print(line, file=sys.stderr))
-        jobs = [(v, 1) for v in incident.variants.values() if (id, v.name, environment) in wanted]
+        jobs = [(v, 1) for v in incident.variants.values() if (id, v.name) in wanted]
         for observation in lab.together(known, incident, jobs, python):
-            seen[id, observation.variant, environment] = observation
+            seen[id, observation.variant] = observation
     return seen
 
 

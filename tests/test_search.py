@@ -89,6 +89,7 @@ def page_of(family: str) -> str:
     return f"errors/{family}/" if KNOWN.families[family].page == "own" else "errors/look-alikes/"
 
 
+@pytest.mark.parametrize("base", ["address"], indirect=True)
 def test_error_texts(capsys, search):
     """Wordings, messages from logs and threads, and one message of each family from each incident's runs."""
     texts = {" ".join(wording.all): family.family for family in KNOWN.families.values() for wording in family.wordings}
