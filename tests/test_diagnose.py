@@ -239,6 +239,10 @@ def test_a_mention_before_the_error_does_not_win():
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n====\ntrain.py FAILED", "wrapper-only"),
         ("Signal 9 (SIGKILL) received by PID 4711", "wrapper-only"),
         (
+            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 0 (pid: 16) of binary: /bin/python",
+            "wrapper-only",
+        ),
+        (
             "[2025-03-11 10:00:00,123] [ERROR] [launch.py:325:sigkill_handler] exits with return code = -9",
             "wrapper-only",
         ),

@@ -51,6 +51,7 @@ function readyonceEngine() {
         none: literals(wording.none),
         needs: literals(wording.needs),
         quotes: /^["'`]*/.exec(wording.all[0])[0].length,
+        typed: EXCEPTION.test(literals(wording.all)[0]),
       }))
     );
     return {
@@ -200,15 +201,15 @@ function readyonceEngine() {
       if (/["']$/.test(typed[0])) return false;
     }
     if (LISTED.test(bare)) return true; // an item of a list
-    if (/["'`]$/.test(bare)) return quoted(trimmed(bare.slice(0, -1)), behind, Boolean(typed));
+    if (/["'`]$/.test(bare)) return quoted(trimmed(bare.slice(0, -1)), bare.slice(-1), behind, Boolean(typed) || wording.typed);
     const clause = bare.slice(-400).split(/[:\])]/).pop();
     return !typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(WORD) || []).length >= 2;
   }
 
-  function quoted(opener, behind, typed) {
+  function quoted(opener, quote, behind, typed) {
     if (/["']:$/.test(opener)) return false;
     if (!typed || /[(,=[]$/.test(opener)) return true;
-    const closing = /["'`](?![A-Za-z0-9_])/.exec(behind);
+    const closing = new RegExp(`${quote}(?![A-Za-z0-9_])`).exec(behind);
     return Boolean(closing) && /[A-Za-z0-9\u0080-\uffff]/.test(behind.slice(closing.index + 1));
   }
 
