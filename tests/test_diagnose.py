@@ -132,7 +132,7 @@ def test_line(path):
 
 def test_letters_lost_at_the_wrap():
     """Rare and hopeless now and then, as where a wording's first letters are lost: few may be missed, none be another."""
-    widths, logs = (80, 100, 132), [read(path) for path in LOGS]
+    widths, logs = (68, 72, 80, 100, 132, 136), [read(path) for path in LOGS]
     wanted = [expected.get("error") for expected, _ in logs for _ in widths]
     found = [told(apart(log, width)).json["error"] for _, log in logs for width in widths]
     assert all(error in (None, name) for error, name in zip(found, wanted))
