@@ -132,7 +132,7 @@ def test_line(path):
 
 def test_letters_lost_at_the_wrap():
     """Rare and hopeless now and then, as where a wording's first letters are lost: few may be missed, none be another."""
-    widths, logs = (80, 100, 132), [read(path) for path in LOGS]
+    widths, logs = (68, 72, 80, 100, 132, 136), [read(path) for path in LOGS]
     wanted = [expected.get("error") for expected, _ in logs for _ in widths]
     found = [told(apart(log, width)).json["error"] for _, log in logs for width in widths]
     assert all(error in (None, name) for error, name in zip(found, wanted))
@@ -238,6 +238,10 @@ def test_a_mention_before_the_error_does_not_win():
     [
         ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n====\ntrain.py FAILED", "wrapper-only"),
         ("Signal 9 (SIGKILL) received by PID 4711", "wrapper-only"),
+        (
+            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 0 (pid: 16) of binary: /bin/python",
+            "wrapper-only",
+        ),
         (
             "[2025-03-11 10:00:00,123] [ERROR] [launch.py:325:sigkill_handler] exits with return code = -9",
             "wrapper-only",

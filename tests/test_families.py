@@ -31,6 +31,12 @@ def test_every_wording_is_that_of_a_real_message(name):
         assert any(catalog._wording_matches(wording, message) for message in messages), wording.all
 
 
+def test_the_public_reports_are_of_families_that_exist():
+    reports = catalog.parse_yaml((ROOT / "tests" / "reports.yml").read_text(encoding="utf-8"))
+    named = {name for kind in ("logs", "titles", "sentences") for name in reports[kind]}
+    assert named <= set(KNOWN.families)
+
+
 @pytest.mark.parametrize("name", [name for name, family in KNOWN.families.items() if family.yields])
 def test_a_consequence_gives_way_to_the_cause(name):
     beside = next(entry["message"] for entry in MESSAGES if entry["family"] == name)

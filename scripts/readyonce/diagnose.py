@@ -46,7 +46,7 @@ _PREFIX = re.compile(
 _DELETED = bytes(range(33)) + b"\"'`\x7f"
 _EXCEPTION = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)")
 _TYPED = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\([\"'])$")
-_LISTED = re.compile(rb"(?:[-+]|\*{1,3}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$")
+_LISTED = re.compile(rb"(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$")
 _STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
 _WORD = re.compile(rb"(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])")
 # The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
@@ -80,6 +80,7 @@ class Wording:
     none: tuple[bytes, ...]
     needs: tuple[bytes, ...]
     quotes: int  # quote marks that the first literal itself begins with
+    typed: bool  # whether it names the exception itself
 
 
 class Rules:
@@ -94,6 +95,7 @@ class Rules:
                 family["yields"],
                 *(tuple(_literals(wording[key])) for key in ("all", "none", "needs")),
                 len(wording["all"][0]) - len(wording["all"][0].lstrip("\"'`")),
+                bool(_EXCEPTION.match(squeeze(wording["all"][0].encode()))),
             )
             for family in data["families"]
             for wording in family["wordings"]
@@ -246,18 +248,18 @@ class _Form:
         if _LISTED.match(bare):  # an item of a list
             return True
         if bare[-1:] and bare[-1:] in b"\"'`":
-            return _quoted(bare[:-1].rstrip(b" \t"), behind, bool(typed))
+            return _quoted(bare[:-1].rstrip(b" \t"), bare[-1:], behind, bool(typed) or wording.typed)
         clause = re.split(rb"[:\])]", bare[-400:])[-1]
         return not typed and wording.all[0][:1].isupper() and len(_WORD.findall(clause)) >= 2
 
 
-def _quoted(opener: bytes, behind: bytes, typed: bool) -> bool:
+def _quoted(opener: bytes, quote: bytes, behind: bytes, typed: bool) -> bool:
     """Whether what stands in quote marks is code or prose, and not a value in JSON or a whole pasted line."""
     if opener.endswith((b'":', b"':")):
         return False
     if not typed or opener[-1:] in (b"(", b",", b"=", b"["):
         return True
-    closing = re.search(rb"[\"'`](?![A-Za-z0-9_])", behind)
+    closing = re.search(quote + rb"(?![A-Za-z0-9_])", behind)
     return bool(closing and re.search(rb"[A-Za-z0-9\x80-\xff]", behind[closing.end() :]))
 
 

@@ -32,7 +32,7 @@ function readyonceEngine() {
   const EXCEPTION = /^[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)/;
   const ENDINGS = ["Error", "Exception", "Interrupt", "Expired", "Timeout"]; // quicker to look for than EXCEPTION
   const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
-  const LISTED = /^(?:[-+]|\*{1,3}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
+  const LISTED = /^(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
   const STRING = /^[bfruBFRU]{0,2}(["'])/;
   const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
 
@@ -51,6 +51,7 @@ function readyonceEngine() {
         none: literals(wording.none),
         needs: literals(wording.needs),
         quotes: /^["'`]*/.exec(wording.all[0])[0].length,
+        typed: EXCEPTION.test(literals(wording.all)[0]),
       }))
     );
     return {
@@ -89,10 +90,27 @@ function readyonceEngine() {
         }
       }
     });
-    form.bodies = bodies;
     form.text = bodies.join("");
+    form.runs = runsOf(form.text);
     form.heads = new Map(); // where each first stands: many literals begin alike
     return form;
+  }
+
+  /** Which runs of four letters a text has. Most literals have one that it lacks, and are not looked for. */
+  function runsOf(text) {
+    const runs = new Uint8Array(1 << 16);
+    for (let at = 0, run = 0; at < text.length; at++) runs[(run = nextRun(run, text.charCodeAt(at)))] = 1;
+    return runs;
+  }
+
+  const nextRun = (run, letter) => ((run << 4) ^ letter) & 0xffff; // after four more letters nothing is left of one
+
+  function indexOf(form, literal) {
+    for (let at = 0, run = 0; at < literal.length; at++) {
+      run = nextRun(run, literal.charCodeAt(at));
+      if (at > 2 && !form.runs[run]) return -1;
+    }
+    return form.text.indexOf(literal);
   }
 
   /** How many of the sorted `values` are below `limit`. */
@@ -115,7 +133,7 @@ function readyonceEngine() {
 
   function find(form, literal, low, high, tries) {
     const head = literal.slice(0, HEAD);
-    if (!form.heads.has(head)) form.heads.set(head, form.text.indexOf(head));
+    if (!form.heads.has(head)) form.heads.set(head, indexOf(form, head));
     const first = form.heads.get(head);
     if (first < 0 || first >= high) return null;
     const next = (from) => {
@@ -200,15 +218,15 @@ function readyonceEngine() {
       if (/["']$/.test(typed[0])) return false;
     }
     if (LISTED.test(bare)) return true; // an item of a list
-    if (/["'`]$/.test(bare)) return quoted(trimmed(bare.slice(0, -1)), behind, Boolean(typed));
+    if (/["'`]$/.test(bare)) return quoted(trimmed(bare.slice(0, -1)), bare.slice(-1), behind, Boolean(typed) || wording.typed);
     const clause = bare.slice(-400).split(/[:\])]/).pop();
     return !typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(WORD) || []).length >= 2;
   }
 
-  function quoted(opener, behind, typed) {
+  function quoted(opener, quote, behind, typed) {
     if (/["']:$/.test(opener)) return false;
     if (!typed || /[(,=[]$/.test(opener)) return true;
-    const closing = /["'`](?![A-Za-z0-9_])/.exec(behind);
+    const closing = new RegExp(`${quote}(?![A-Za-z0-9_])`).exec(behind);
     return Boolean(closing) && /[A-Za-z0-9\u0080-\uffff]/.test(behind.slice(closing.index + 1));
   }
 
@@ -226,7 +244,7 @@ function readyonceEngine() {
 
   function read(rules, text) {
     const form = formOf(text);
-    const has = (literal) => form.text.includes(literal);
+    const has = (literal) => indexOf(form, literal) >= 0;
     const found = { hits: new Map(), errors: [], causes: [], explained: new Set(), launcher: null, rank: null };
     found.has = has;
     for (const wording of rules.wordings) {
@@ -234,20 +252,34 @@ function readyonceEngine() {
         lookFor(rules, form, wording, found);
       }
     }
-    form.bodies.forEach((whole, index) => {
-      const body = whole.length > 200 ? whole.slice(0, 200) : whole;
-      if (ENDINGS.some((ending) => body.includes(ending)) && EXCEPTION.test(body) && !rules.launcherErrors.some((name) => body.includes(name))) {
+    for (const index of piecesWith(form, ENDINGS)) {
+      const start = form.starts[index];
+      const body = form.text.slice(start, Math.min(form.starts[index + 1] ?? form.text.length, start + 200));
+      if (EXCEPTION.test(body) && !rules.launcherErrors.some((name) => body.includes(name))) {
         found.errors.push(form.lines[index]);
         if (!rules.consequences.some((literal) => body.includes(literal))) found.causes.push(form.lines[index]);
       }
-    });
-    const places = rules.launcher.map((literal) => form.text.indexOf(literal)).filter((at) => at >= 0);
+    }
+    const places = rules.launcher.map((literal) => indexOf(form, literal)).filter((at) => at >= 0);
     if (places.length) {
       found.launcher = form.lines[pieceAt(form, Math.min(...places))];
       found.rank = firstRank(form.text);
     }
     found.progress = rules.progress.some(has);
     return found;
+  }
+
+  /** The pieces in which one of the `words` begins. */
+  function piecesWith(form, words) {
+    const pieces = new Set();
+    for (const word of words) {
+      for (let at = indexOf(form, word); at >= 0; ) {
+        const index = pieceAt(form, at);
+        pieces.add(index);
+        at = index + 1 < form.starts.length ? form.text.indexOf(word, form.starts[index + 1]) : -1;
+      }
+    }
+    return pieces;
   }
 
   function lookFor(rules, form, wording, found) {
