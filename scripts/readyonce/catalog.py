@@ -609,8 +609,30 @@ def _same_kind(pattern: str, label: str) -> bool:
 # ------------------------------------------------------------------------------ reading files
 
 
+DEEPEST, LARGEST = 50, 100_000  # levels, and values with aliases written out; our largest file has 6 and 2000
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """Safe YAML in which `yes`, `no` and dates stay words, and a key may stand only once."""
+    """Safe YAML in which `yes`, `no` and dates stay words, and a key may stand only once.
+
+    It also refuses nesting that would crash it, and orders to a terminal.
+    """
+
+    depth = 0
+
+    def descend_resolver(self, parent, index):  # called for every node, before what is in it is read
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _refused(parent, f"nested more than {DEEPEST} levels deep")
+
+    def ascend_resolver(self):
+        self.depth -= 1
+
+    def construct_scalar(self, node):
+        text = super().construct_scalar(node)
+        if not text.isprintable() and printable(text) != text:
+            raise _refused(node, "a control character", "Take it out.")
+        return text
 
     def construct_mapping(self, node, deep=False):
         seen = set()
@@ -629,19 +651,17 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(_WORDS[0], re.compile("^(true|false)$"), ["t", "f"])
 
 
-DEEPEST, LARGEST = 50, 100_000  # levels, and values with aliases written out; our largest file has 6 and 2000
-
-
 def parse_yaml(text: str) -> Any:
-    _refuse_harm(text)
+    if "&" in text or len(text) > LARGEST:  # else there is no alias, and no room for so many values
+        _refuse_bombs(text)
     try:
         return yaml.load(text, _Loader)
     except (ValueError, LookupError, AttributeError) as error:  # `!!bool maybe`, a number of 5000 digits
         raise yaml.YAMLError(f"a value is not what it is said to be: {error}") from None
 
 
-def _refuse_harm(text: str) -> None:
-    """Nesting that would crash the parser, aliases of aliases that would fill the memory, orders to a terminal."""
+def _refuse_bombs(text: str) -> None:
+    """Aliases of aliases would fill the memory once somebody follows them."""
     values: dict[str, int] = {}  # anchor -> how many it stands for
     inside: list[list] = [[None, 0]]  # what is open: its anchor, and how many values it holds so far
     for event in yaml.parse(text, _Loader):
@@ -659,16 +679,12 @@ def _refuse_harm(text: str) -> None:
                 continue
             values[anchor] = count
             inside[-1][1] += count
-            if printable(getattr(event, "value", "")) != getattr(event, "value", ""):
-                raise _refused(event, "a control character", "Take it out.")
-        if len(inside) > DEEPEST:
-            raise _refused(event, f"nested more than {DEEPEST} levels deep")
         if inside[-1][1] > LARGEST:
             raise _refused(event, f"more than {LARGEST} values, with what the aliases stand for")
 
 
-def _refused(event: yaml.Event, what: str, remedy: str = "Write it out, and flatter.") -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark, note=remedy)
+def _refused(at: yaml.Event | yaml.Node, what: str, remedy: str = "Write it out, and flatter.") -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=at.start_mark, note=remedy)
 
 
 def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
