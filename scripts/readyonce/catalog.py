@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -519,9 +520,10 @@ def load(root: Path, only: str | None = None) -> Catalog:
 def _refuse_links(catalog: Catalog, *folders: Path) -> None:
     # A link could put any file of the building machine on a page.
     for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.is_symlink():
-                add(catalog, path, 1, f"a symbolic link under {folder.name}/", "Put the file itself there.")
+        for place, below, files in os.walk(folder):
+            for name in (*below, *files):
+                if os.path.islink(path := os.path.join(place, name)):
+                    add(catalog, Path(path), 1, f"a symbolic link under {folder.name}/", "Put the file itself there.")
 
 
 def _load_incident(catalog: Catalog, folder: Path) -> None:
@@ -692,7 +694,7 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
     try:
         if path.is_symlink():
             return None  # told already
-        text = path.read_text(encoding="utf-8")
+        text = catalog.text(path)
         data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
         add(catalog, path, (), "the file is missing", "`readyonce new ID` makes every file an incident needs.")

@@ -16,6 +16,7 @@ import posixpath
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -90,17 +91,17 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
 
 def _replace(build: Path, folders: Iterable[str], fresh: dict[str, str]) -> None:
     # Only what differs is written, so that a watcher sees only what changed.
-    wanted = {str(build / name): text for name, text in fresh.items()}
-    for path, text in wanted.items():
+    wanted = {f"{build}{os.sep}{os.path.normpath(name)}": text.encode() for name, text in fresh.items()}
+    for path, data in wanted.items():
         try:
-            with open(path, encoding="utf-8") as file:
-                same = file.read() == text
+            with open(path, "rb", buffering=0) as file:
+                same = file.read() == data
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             same = False
         if not same:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+            with open(path, "wb") as file:
+                file.write(data)
     for folder in folders:
         for place, _, names in os.walk(build / folder):
             for name in names:
@@ -214,9 +215,13 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
     """The packages that these repros import; all that are recorded, where none is imported: a framework's command."""
-    source = "\n".join(catalog.text(incident.folder / name) for name in files)
-    used = [name for name in environment.versions if re.search(rf"^ *(import|from) {name}\b", source, re.MULTILINE)]
-    return used or list(environment.versions)
+    imported = frozenset().union(*(_imports(catalog.text(incident.folder / name)) for name in files))
+    return [name for name in environment.versions if name in imported] or list(environment.versions)
+
+
+@lru_cache(64)  # asked for in each language, in several places of a page
+def _imports(source: str) -> frozenset[str]:
+    return frozenset(re.findall(r"^ *(?:import|from) (\w+)", source, re.MULTILINE))
 
 
 def _age(incident: Incident) -> int:
