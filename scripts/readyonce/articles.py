@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Iterable
@@ -137,6 +138,6 @@ def find(include: Include, places: Iterable[Path]) -> Path | None:
     if include.path.startswith("/") or ".." in include.path.split("/"):
         return None
     for place in places:
-        if (path := place / include.path).is_file():
-            return path
+        if os.path.isfile(path := os.path.join(place, include.path)):
+            return Path(path)
     return None

@@ -630,6 +630,12 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     def ascend_resolver(self):
         self.depth -= 1
 
+    def construct_object(self, node, deep=False):
+        # Nearly all values are plain words: they need none of what objects need that could hold themselves.
+        if node.tag == _STRING and isinstance(node, yaml.ScalarNode) and node.value.isprintable():
+            return node.value
+        return super().construct_object(node, deep)
+
     def construct_scalar(self, node):
         text = super().construct_scalar(node)
         if not text.isprintable() and printable(text) != text:
@@ -645,6 +651,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         return super().construct_mapping(node, deep)
 
 
+_STRING = "tag:yaml.org,2002:str"
 _WORDS = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _WORDS]
