@@ -120,6 +120,16 @@ def test_outline_has_every_page_and_section_three_levels_deep(book, articles):
     assert [level for level, title in listed if title.startswith("RO-0001")] == [2]
 
 
+def test_articles_that_the_navigation_leaves_out_follow_their_index_page(built, root, language):
+    """Beyond a hundred incidents it leaves them out."""
+    navigation = setter._config(root / site.CONFIG[language])["nav"]
+    section = next(value for entry in navigation for value in entry.values() if "incidents/index.md" in value)
+    articles = [f"incidents/{id}.md" for id in KNOWN.incidents]
+    site_of = root / "build" / "site" / language
+    assert not setter._left_out(site_of, section)
+    assert setter._left_out(site_of, [name for name in section if name not in articles]) == articles
+
+
 def test_contents_name_the_page_on_which_each_chapter_begins(book, texts, articles):
     first = book.get_destination_page_number(book.outline[0])
     printed = [int(number) for text in texts[1:first] for number in re.findall(r"\.{2,}(\d+)", text)]

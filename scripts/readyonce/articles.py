@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import textwrap
 from collections.abc import Iterable
@@ -92,7 +93,8 @@ def read(path: Path, text: str | None = None) -> Page:
     number = start
     while number < len(lines):
         line, number = lines[number], number + 1
-        if fence := _FENCE.match(line):
+        # A plain test first: most lines are none of these.
+        if "```" in line and (fence := _FENCE.match(line)):
             begin, content = number, []
             while number < len(lines) and lines[number].strip() != fence[2]:
                 content.append(lines[number])
@@ -103,15 +105,15 @@ def read(path: Path, text: str | None = None) -> Page:
             page.includes += includes
         elif include := _include(number, line):
             page.includes.append(include)
-        elif heading := _HEADING.match(line):
+        elif line[:1] == "#" and (heading := _HEADING.match(line)):
             page.headings.append(Heading(number, len(heading[1]), heading[2], heading[3]))
-        else:
+        elif "](" in line:
             page.links += [(number, target) for target in _LINK.findall(re.sub(r"`[^`]*`", "", line))]
     return page
 
 
 def _include(number: int, line: str) -> Include | None:
-    found = _INCLUDE.match(line)
+    found = _INCLUDE.match(line) if "--8<--" in line else None
     return Include(number, found[1], found[2]) if found else None
 
 
@@ -136,6 +138,6 @@ def find(include: Include, places: Iterable[Path]) -> Path | None:
     if include.path.startswith("/") or ".." in include.path.split("/"):
         return None
     for place in places:
-        if (path := place / include.path).is_file():
-            return path
+        if os.path.isfile(path := os.path.join(place, include.path)):
+            return Path(path)
     return None

@@ -129,10 +129,17 @@ def _chapters(built: Path, navigation: list, level: int = 1) -> Iterator[Chapter
         rest = value
         if isinstance(value[0], str) and value[0].endswith("index.md"):
             yield _chapter(built, value[0], level)
-            rest = value[1:]
+            rest = [*_left_out(built, value), *value[1:]]
         else:
             yield Chapter(title, level)
         yield from _chapters(built, rest, level + 1)
+
+
+def _left_out(built: Path, navigation: list) -> list[str]:
+    """The pages beside an index page that the navigation has not: incidents, where there are many."""
+    folder = navigation[0].removesuffix("/index.md")
+    beside = sorted(f"{folder}/{page.parent.name}.md" for page in (built / folder).glob("*/index.html"))
+    return [source for source in beside if source not in navigation]
 
 
 def _chapter(built: Path, source: str, level: int) -> Chapter:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -519,9 +520,10 @@ def load(root: Path, only: str | None = None) -> Catalog:
 def _refuse_links(catalog: Catalog, *folders: Path) -> None:
     # A link could put any file of the building machine on a page.
     for folder in folders:
-        for path in sorted(folder.rglob("*")):
-            if path.is_symlink():
-                add(catalog, path, 1, f"a symbolic link under {folder.name}/", "Put the file itself there.")
+        for place, below, files in os.walk(folder):
+            for name in (*below, *files):
+                if os.path.islink(path := os.path.join(place, name)):
+                    add(catalog, Path(path), 1, f"a symbolic link under {folder.name}/", "Put the file itself there.")
 
 
 def _load_incident(catalog: Catalog, folder: Path) -> None:
@@ -609,8 +611,36 @@ def _same_kind(pattern: str, label: str) -> bool:
 # ------------------------------------------------------------------------------ reading files
 
 
+DEEPEST, LARGEST = 50, 100_000  # levels, and values with aliases written out; our largest file has 6 and 2000
+
+
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """Safe YAML in which `yes`, `no` and dates stay words, and a key may stand only once."""
+    """Safe YAML in which `yes`, `no` and dates stay words, and a key may stand only once.
+
+    It also refuses nesting that would crash it, and orders to a terminal.
+    """
+
+    depth = 0
+
+    def descend_resolver(self, parent, index):  # called for every node, before what is in it is read
+        self.depth += 1
+        if self.depth > DEEPEST:
+            raise _refused(parent, f"nested more than {DEEPEST} levels deep")
+
+    def ascend_resolver(self):
+        self.depth -= 1
+
+    def construct_object(self, node, deep=False):
+        # Nearly all values are plain words: they need none of what objects need that could hold themselves.
+        if node.tag == _STRING and isinstance(node, yaml.ScalarNode) and node.value.isprintable():
+            return node.value
+        return super().construct_object(node, deep)
+
+    def construct_scalar(self, node):
+        text = super().construct_scalar(node)
+        if not text.isprintable() and printable(text) != text:
+            raise _refused(node, "a control character", "Take it out.")
+        return text
 
     def construct_mapping(self, node, deep=False):
         seen = set()
@@ -621,6 +651,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
         return super().construct_mapping(node, deep)
 
 
+_STRING = "tag:yaml.org,2002:str"
 _WORDS = ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:timestamp")
 _Loader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _WORDS]
@@ -629,19 +660,17 @@ _Loader.yaml_implicit_resolvers = {
 _Loader.add_implicit_resolver(_WORDS[0], re.compile("^(true|false)$"), ["t", "f"])
 
 
-DEEPEST, LARGEST = 50, 100_000  # levels, and values with aliases written out; our largest file has 6 and 2000
-
-
 def parse_yaml(text: str) -> Any:
-    _refuse_harm(text)
+    if "&" in text or len(text) > LARGEST:  # else there is no alias, and no room for so many values
+        _refuse_bombs(text)
     try:
         return yaml.load(text, _Loader)
     except (ValueError, LookupError, AttributeError) as error:  # `!!bool maybe`, a number of 5000 digits
         raise yaml.YAMLError(f"a value is not what it is said to be: {error}") from None
 
 
-def _refuse_harm(text: str) -> None:
-    """Nesting that would crash the parser, aliases of aliases that would fill the memory, orders to a terminal."""
+def _refuse_bombs(text: str) -> None:
+    """Aliases of aliases would fill the memory once somebody follows them."""
     values: dict[str, int] = {}  # anchor -> how many it stands for
     inside: list[list] = [[None, 0]]  # what is open: its anchor, and how many values it holds so far
     for event in yaml.parse(text, _Loader):
@@ -659,16 +688,12 @@ def _refuse_harm(text: str) -> None:
                 continue
             values[anchor] = count
             inside[-1][1] += count
-            if printable(getattr(event, "value", "")) != getattr(event, "value", ""):
-                raise _refused(event, "a control character", "Take it out.")
-        if len(inside) > DEEPEST:
-            raise _refused(event, f"nested more than {DEEPEST} levels deep")
         if inside[-1][1] > LARGEST:
             raise _refused(event, f"more than {LARGEST} values, with what the aliases stand for")
 
 
-def _refused(event: yaml.Event, what: str, remedy: str = "Write it out, and flatter.") -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark, note=remedy)
+def _refused(at: yaml.Event | yaml.Node, what: str, remedy: str = "Write it out, and flatter.") -> yaml.MarkedYAMLError:
+    return yaml.MarkedYAMLError(problem=what, problem_mark=at.start_mark, note=remedy)
 
 
 def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
@@ -676,7 +701,7 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
     try:
         if path.is_symlink():
             return None  # told already
-        text = path.read_text(encoding="utf-8")
+        text = catalog.text(path)
         data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
         add(catalog, path, (), "the file is missing", "`readyonce new ID` makes every file an incident needs.")

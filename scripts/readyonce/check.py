@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -403,15 +404,17 @@ def _pages(catalog: Catalog) -> None:
             )
     for language in LANGUAGES:
         places = render.places(catalog.root, language)
+        by_path = {page.path: page for page in pages[language].values()}
         for page in pages[language].values():
             _headings(catalog, page)
-            _front_matter(catalog, page)
+            if page.path.stem not in catalog.incidents:  # an article's is generated
+                _front_matter(catalog, page)
             for include in page.includes:
                 _include(catalog, page, include, made[language], places)
             for block in page.blocks:
                 _block(catalog, page, block, recorded)
             for line, target in page.links:
-                _link(catalog, page, line, target, made[language], language)
+                _link(catalog, page, line, target, made[language], by_path)
     for name, page in pages["en"].items():
         if other := pages["zh"].get(name):
             _parity(catalog, page, other)
@@ -450,7 +453,7 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
     folder = catalog.root / "docs" / language
     return {
         path.relative_to(folder).as_posix(): articles.read(path, catalog.text(path))
-        for path in sorted(folder.rglob("*.md"))
+        for path in sorted(folder.rglob("*.md"), key=str)
     }
 
 
@@ -542,7 +545,8 @@ def _include(catalog: Catalog, page: Page, include: Include, made: dict[str, str
         )
         return
     try:
-        articles.section(text, include.section)
+        if include.section:
+            articles.section(text, include.section)
     except articles.MissingSection:
         there = re.findall(r"--8<-- \[start:([\w-]+)\]", text)
         add(
@@ -611,13 +615,16 @@ def _options(catalog: Catalog, page: Page, line: int, script: str, recorded: Rec
 
 
 def commands(script: str) -> Iterator[list[str]]:
-    """The simple commands of a script, as words, without leading assignments.
+    """The simple commands of a script that are given options, as words, without leading assignments.
 
     `torchrun ... -m MODULE ...` is two: the launcher with its options, and `python -m MODULE ...`.
     """
     for line in script.replace("\\\n", " ").splitlines():
+        if "--" not in line:
+            continue
         try:
-            words = shlex.split(line, comments=True)
+            # Most lines have nothing that quotes; shlex is slow.
+            words = shlex.split(line, comments=True) if re.search(r"[\"'\\#]", line) else line.split()
         except ValueError:
             continue  # `bash -n` in the tests says it better
         while words and re.match(r"\w+=", words[0]):
@@ -639,12 +646,12 @@ def _recorded(catalog: Catalog) -> Recorded:
     return recorded
 
 
-def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, str], language: str) -> None:
+def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, str], pages: dict[Path, Page]) -> None:
     if re.match(r"[a-z]+:", target):
         return
     name, _, anchor = target.partition("#")
-    path = (page.path.parent / name).resolve() if name else page.path
-    if not path.is_file():
+    path = Path(os.path.normpath(page.path.parent / name)) if name else page.path
+    if path not in pages and not path.is_file():
         add(
             catalog,
             page.path,
@@ -652,7 +659,7 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
             f"the link goes to {name}, which is not there",
             "Mend it. Links go to .md files, relative to the page.",
         )
-    elif anchor and path.suffix == ".md" and anchor not in _anchors(catalog, path, made, language):
+    elif anchor and path in pages and not _has(pages[path], anchor, made):
         add(
             catalog,
             page.path,
@@ -662,10 +669,11 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
         )
 
 
-def _anchors(catalog: Catalog, path: Path, made: dict[str, str], language: str) -> set[str | None]:
-    target = articles.read(path, catalog.text(path))
+def _has(target: Page, anchor: str, made: dict[str, str]) -> bool:
+    if anchor in target.ids:
+        return True
     included = " ".join(made.get(include.path, "") for include in target.includes)
-    return {*target.ids, *re.findall(r'(?:\{ ?#|id=")([\w-]+)', included)}
+    return re.search(rf'(?:\{{ ?#|id="){re.escape(anchor)}(?![\w-])', included) is not None
 
 
 def _parity(catalog: Catalog, page: Page, other: Page) -> None:

@@ -16,6 +16,7 @@ import posixpath
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -56,7 +57,8 @@ from readyonce.words import (
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
-IN_NAVIGATION = 100  # incidents; with more, their index page leads to them
+IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
+IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LATELY = 20  # changes on the page that lists them
 
 # ------------------------------------------------------------------------------ all of it
@@ -90,17 +92,17 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
 
 def _replace(build: Path, folders: Iterable[str], fresh: dict[str, str]) -> None:
     # Only what differs is written, so that a watcher sees only what changed.
-    wanted = {str(build / name): text for name, text in fresh.items()}
-    for path, text in wanted.items():
+    wanted = {f"{build}{os.sep}{os.path.normpath(name)}": text.encode() for name, text in fresh.items()}
+    for path, data in wanted.items():
         try:
-            with open(path, encoding="utf-8") as file:
-                same = file.read() == text
+            with open(path, "rb", buffering=0) as file:
+                same = file.read() == data
         except FileNotFoundError:
             os.makedirs(os.path.dirname(path), exist_ok=True)
             same = False
         if not same:
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+            with open(path, "wb") as file:
+                file.write(data)
     for folder in folders:
         for place, _, names in os.walk(build / folder):
             for name in names:
@@ -110,10 +112,11 @@ def _replace(build: Path, folders: Iterable[str], fresh: dict[str, str]) -> None
 
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     """Every generated include of one language: name → Markdown or plain text."""
+    many = len(catalog.incidents) > IN_NAVIGATION
     files = {
         # The tables stand on pages at two depths, so their links are made for each.
-        "incidents.md": incident_table(catalog, language, "incidents/"),
-        "incidents-here.md": incident_table(catalog, language, ""),
+        "incidents.md": incident_counts(catalog, language) if many else incident_table(catalog, language, "incidents/"),
+        "incidents-here.md": incidents_by_error(catalog, language) if many else incident_table(catalog, language, ""),
         "errors.md": error_table(catalog, language),
         "decision.md": decision_table(catalog, language),
         "advice.md": advice(catalog, language),
@@ -214,9 +217,13 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
     """The packages that these repros import; all that are recorded, where none is imported: a framework's command."""
-    source = "\n".join(catalog.text(incident.folder / name) for name in files)
-    used = [name for name in environment.versions if re.search(rf"^ *(import|from) {name}\b", source, re.MULTILINE)]
-    return used or list(environment.versions)
+    imported = frozenset().union(*(_imports(catalog.text(incident.folder / name)) for name in files))
+    return [name for name in environment.versions if name in imported] or list(environment.versions)
+
+
+@lru_cache(64)  # asked for in each language, in several places of a page
+def _imports(source: str) -> frozenset[str]:
+    return frozenset(re.findall(r"^ *(?:import|from) (\w+)", source, re.MULTILINE))
 
 
 def _age(incident: Incident) -> int:
@@ -516,15 +523,38 @@ def numbers(incident: Incident) -> str:
 # ------------------------------------------------------------------------------ tables of all
 
 
-def incident_table(catalog: Catalog, language: Language, to: str) -> str:
+def incident_table(catalog: Catalog, language: Language, to: str, error: str | None = None) -> str:
+    """All incidents, or those about one error."""
     rows = [[say(key, language) for key in ("incident", "you-see", "fix")]]
     up = "" if to else "../"
-    for incident in catalog.incidents.values():
+    for incident in about(catalog, error) if error else catalog.incidents.values():
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
         rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, fix])
     return table(rows, "ro-stack")
+
+
+def about(catalog: Catalog, error: str) -> list[Incident]:
+    return [incident for incident in catalog.incidents.values() if error in incident.file.errors]
+
+
+def incidents_by_error(catalog: Catalog, language: Language) -> str:
+    """A section for each error, with its incidents: one with two errors stands in both."""
+    return "\n".join(
+        f"## {family.title[language]} {{ #{name} }}\n\n{incident_table(catalog, language, '', name)}"
+        for name, family in catalog.families.items()
+        if about(catalog, name)
+    )
+
+
+def incident_counts(catalog: Catalog, language: Language) -> str:
+    """Each error, with a link to its incidents."""
+    rows = [[say("you-see", language), say("incidents", language)]]
+    for name in catalog.families:
+        if count := len(about(catalog, name)):
+            rows.append([family_link(catalog, name, language, "errors/"), f"[{count}](incidents/index.md#{name})"])
+    return table(rows)
 
 
 def error_table(catalog: Catalog, language: Language) -> str:
@@ -545,7 +575,8 @@ def _seen_in(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     for incident in catalog.incidents.values():
         if family.family in incident.shows:
             found.append(f"[{incident.id}](../incidents/{incident.id}.md)")
-    return say("between", language).join(found)
+    more = WORDS["more"][language].format(len(found) - IN_CELL) if len(found) > IN_CELL else ""
+    return say("between", language).join(found[:IN_CELL]) + more
 
 
 def changes(catalog: Catalog, language: Language) -> str:
@@ -645,11 +676,13 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
     rows = [[say("wording", language), say("where", language)]]
     for wording in family.wordings:
         rows.append(["<br>".join(map(code, wording.all)), wording.text[language]])
-    found = [["", say("incident", language)]]
-    for incident in catalog.incidents.values():
-        if family.family in incident.file.errors:
-            found.append([f"[{incident.id}](../incidents/{incident.id}.md)", incident.file.title[language]])
-    return _sections(wordings=table(rows), incidents=table(found))
+    incidents = about(catalog, family.family)
+    if len(incidents) > IN_NAVIGATION:
+        found = f"[{WORDS['all'][language].format(len(incidents))}](../incidents/index.md#{family.family})\n"
+    else:
+        links = [[f"[{it.id}](../incidents/{it.id}.md)", it.file.title[language]] for it in incidents]
+        found = table([["", say("incident", language)], *links])
+    return _sections(wordings=table(rows), incidents=found)
 
 
 def look_alikes(catalog: Catalog, language: Language) -> str:

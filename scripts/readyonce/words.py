@@ -117,6 +117,8 @@ WORDS: dict[str, dict[Language, str]] = {
         "zh": "构建本站时没有完整的 git 历史，无法列出改动。",
     },
     "incidents": {"en": "Incidents", "zh": "事故"},
+    "all": {"en": "All {} incidents", "zh": "全部 {} 个事故"},
+    "more": {"en": " and {} more", "zh": "等，另有 {} 个"},
     "errors": {"en": "Errors", "zh": "错误"},
     "pages": {"en": "Guides", "zh": "指南"},
     "concepts": {"en": "Concepts", "zh": "原理"},

@@ -31,6 +31,7 @@ FILLED = {
 }
 PAGES = ("incidents/RO-0001/", "decision/", "", "incidents/", "diagnose/")
 READYONCE = [sys.executable, "-m", "readyonce.cli"]
+FLOOR = "import yaml, pathlib; [yaml.load(p.open(encoding='utf-8'), yaml.CSafeLoader) for p in pathlib.Path('snippets').rglob('*.yml')]"
 BUILD = (
     "from pathlib import Path; from readyonce import site; raise SystemExit(site.build(Path.cwd(), take_along=False))"
 )
@@ -66,6 +67,7 @@ def generate(copy: Path, count: int) -> None:
 
 def measure(copy: Path, count: int) -> None:
     print(f"{count} generated incidents:")
+    tell("reading the YAML alone", [sys.executable, "-c", FLOOR], copy)
     tell("render, all of it", [*READYONCE, "render"], copy)
     tell("render, nothing new", [*READYONCE, "render"], copy, "aim: below 2 s")
     tell("check", [*READYONCE, "check"], copy, "aim: below 2 s")
