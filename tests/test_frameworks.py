@@ -13,12 +13,15 @@ from readyonce.catalog import BASELINE
 def one_of_each_kind():
     for incident in KNOWN.incidents.values():
         for file, (environment, *_) in incident.file.files.items():
-            kinds = {}
-            for variant in incident.variants.values():
-                if variant.is_command and variant.file == file and environment in variant.declared:
-                    reported = variant.name.endswith(f"-{BASELINE}")
-                    kinds.setdefault((str(variant.declared[environment]), reported), variant.name)
-            yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in kinds.values())
+            commands = [v for v in incident.variants.values() if v.file == file and environment in v.declared]
+            commands = [variant for variant in commands if variant.is_command]
+            chosen = [
+                v for v in commands if not v.lines or v.name.endswith(f"-{BASELINE}")
+            ]  # the fix, the reported form
+            for variant in commands:
+                if variant.declared[environment] not in [other.declared[environment] for other in chosen]:
+                    chosen.append(variant)
+            yield from (pytest.param(incident.id, v.name, id=f"{incident.id}/{v.name}") for v in chosen)
 
 
 @pytest.fixture(scope="module")
