@@ -244,13 +244,14 @@ STOPPED = """document.addEventListener("securitypolicyviolation", event =>
 AHEAD = 6
 
 
-def visit(browser, address, names, **context):
-    """Open each page; yields (name, page, requests, complaints of the console).
+def visit(browser, address, names, scripts=(), **context):
+    """Open each page, with these scripts from its start on; yields (name, page, requests, complaints of the console).
 
     Some are opened ahead: a page is idle when half a second went by without a request, and they wait at the same time.
     """
     with browser.new_context(**context) as opened:
-        opened.add_init_script(STOPPED)
+        for script in (STOPPED, *scripts):
+            opened.add_init_script(script)
         for first in range(0, len(names), AHEAD):
             ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + AHEAD]]
             for name, page, requests, complaints in ahead:

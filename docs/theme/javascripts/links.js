@@ -21,7 +21,7 @@
   const page = canonical ?? location.href.replace(/[?#].*/, "")
 
   const status = document.createElement("div")
-  status.className = "ro-status"
+  status.className = "ro-toast"
   status.setAttribute("role", "status")
   document.body.append(status)
 
