@@ -159,8 +159,6 @@ def test_a_reader_without_a_mouse(browser, address, tmp_path, language):
         page.wait_for_function(f"async () => (await {copied}).includes('use_reentrant')")
         press(page, "details > summary")
         assert page.locator("article details[open]").count()
-        press(page, ".md-typeset__scrollwrap[tabindex]", "ArrowRight")
-        page.wait_for_function("document.activeElement.scrollLeft > 0")
     for _, page, _, _ in visit(browser, address, [language], **options):
         press(page, ".md-option", "ArrowRight")
         page.wait_for_function("document.body.dataset.mdColorScheme === 'slate'")
@@ -194,3 +192,6 @@ def test_a_reader_without_a_mouse(browser, address, tmp_path, language):
         page.wait_for_url(f"{address}{language}diagnose/")
         press(page, ".md-header__button[for=__search] button")
         page.wait_for_function("document.activeElement.matches('.md-search__input')")
+    for _, page, _, _ in visit(browser, address, [f"{language}decision/"], **options | {"viewport": PHONE}):
+        press(page, ".md-typeset__scrollwrap[tabindex]", "ArrowRight")
+        page.wait_for_function("document.activeElement.scrollLeft > 0")

@@ -5,13 +5,13 @@ import lighthouse from "lighthouse"
 
 const { chromium, flags, categories, pages } = JSON.parse(process.argv[2])
 // Only the performance of a page needs the network to fall silent first.
-const at_once = categories.includes("performance")
+const atOnce = categories.includes("performance")
   ? {}
   : { throttlingMethod: "provided", pauseAfterFcpMs: 0, pauseAfterLoadMs: 0, networkQuietThresholdMs: 0, cpuQuietThresholdMs: 0 }
 const chrome = await launch({ chromePath: chromium, chromeFlags: ["--headless=new", ...flags] })
 try {
   for (const page of pages) {
-    const { lhr } = await lighthouse(page, { port: chrome.port, logLevel: "error", onlyCategories: categories, ...at_once })
+    const { lhr } = await lighthouse(page, { port: chrome.port, logLevel: "error", onlyCategories: categories, ...atOnce })
     if (lhr.runtimeError) throw new Error(`${page}: ${lhr.runtimeError.message}`)
     const scores = Object.fromEntries(Object.values(lhr.categories).map(({ id, score }) => [id, Math.round(score * 100)]))
     const weighed = Object.values(lhr.categories).flatMap(category => category.auditRefs.filter(audit => audit.weight))

@@ -74,7 +74,7 @@
       })
       choices.append(choice)
     }
-    heading.insertBefore(box, heading.querySelector(".headerlink")) // which is seen on hover only
+    heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
   }
 
   document.querySelectorAll(".md-content :is(h1, h2, h3)[id]").forEach(control)
