@@ -8,9 +8,9 @@ import pytest
 MOST = 30_000
 # What an article folds away: the files that it shows in full. They are weighed apart.
 WHOLE_FILES = re.compile(r'(?s)<details class="example">.*?</details>')
-# Above the aim. Diagnose brings its engine and all signatures, 21 kB, and looks nothing up elsewhere; the page of all
+# Above the aim. Diagnose brings its engine and all signatures, 22 kB, and looks nothing up elsewhere; the page of all
 # advice and the longest articles are text and tables.
-HEAVIER = {"diagnose/": 35_000, "advice/": 33_000, "incidents/RO-0004/": 32_000, "incidents/RO-0005/": 31_000}
+HEAVIER = {"diagnose/": 37_000, "advice/": 33_000, "incidents/RO-0004/": 32_000, "incidents/RO-0005/": 31_000}
 OWN = re.compile(r'<(?:script|link|img|object)\b[^>]*?\b(?:src|href|data)="([^"#?:]+\.(?:js|css|svg|png|webp))"')
 
 
