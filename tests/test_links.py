@@ -85,8 +85,8 @@ def test_copying_by_keyboard(browser, address, built, language, copied, place, c
         page.keyboard.press("Tab")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.querySelector('.ro-status').textContent")
-        assert page.inner_text(".ro-status[role=status]") == copied
+        page.wait_for_function("document.querySelector('.ro-toast').textContent")
+        assert page.inner_text(".ro-toast[role=status]") == copied
         assert opener.evaluate("button => button === document.activeElement")
         heading = {"en": "Fix", "zh": "解决办法"}[language]
         assert page.evaluate("window.kept") == [f"[RO-0003 · {heading}|{target}#fix]"]

@@ -360,7 +360,12 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
         split -= 1
     top = list(itertools.product(*matrix.axes[split:]))
     comma = say("comma", language)
-    rows = [["", *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top)]]
+    rows = [
+        [
+            say("setting", language),
+            *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top),
+        ]
+    ]
     for left in itertools.product(*matrix.axes[:split]):
         if not any(environment in incident.variants["-".join((*left, *words))].declared for words in top):
             continue  # nothing of this row runs there
@@ -558,7 +563,7 @@ def incident_counts(catalog: Catalog, language: Language) -> str:
 
 
 def error_table(catalog: Catalog, language: Language) -> str:
-    rows = [[say("you-see", language), "", say("seen-in", language)]]
+    rows = [[say("you-see", language), say("meaning", language), say("seen-in", language)]]
     for family in [*listed(catalog, "own"), *listed(catalog, "look-alikes")]:
         rows.append(
             [
@@ -681,7 +686,7 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
         found = f"[{WORDS['all'][language].format(len(incidents))}](../incidents/index.md#{family.family})\n"
     else:
         links = [[f"[{it.id}](../incidents/{it.id}.md)", it.file.title[language]] for it in incidents]
-        found = table([["", say("incident", language)], *links])
+        found = table([[say("id", language), say("incident", language)], *links])
     return _sections(wordings=table(rows), incidents=found)
 
 

@@ -21,7 +21,7 @@
   const page = canonical ?? location.href.replace(/[?#].*/, "")
 
   const status = document.createElement("div")
-  status.className = "ro-status"
+  status.className = "ro-toast"
   status.setAttribute("role", "status")
   document.body.append(status)
 
@@ -74,7 +74,7 @@
       })
       choices.append(choice)
     }
-    heading.insertBefore(box, heading.querySelector(".headerlink")) // which is seen on hover only
+    heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
   }
 
   document.querySelectorAll(".md-content :is(h1, h2, h3)[id]").forEach(control)

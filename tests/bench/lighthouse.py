@@ -1,0 +1,31 @@
+"""Prints Lighthouse's performance of each page on a phone: the median of three runs, five minutes. The aim is 98."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from conftest import JUDGED, ROOT, lighthouse, served
+
+from readyonce import site
+
+REPEATS = 3
+
+
+def main() -> None:
+    with contextlib.redirect_stdout(sys.stderr):
+        assert site.build(ROOT, take_along=False) == 0
+    with served(ROOT / "site") as address:
+        seen: dict[str, list[int]] = {}
+        for it in lighthouse(address, ["performance"], JUDGED * REPEATS):
+            seen.setdefault(it["page"].removeprefix(address), []).append(it["scores"]["performance"])
+    for page, scores in seen.items():
+        print(f"/{page}: {statistics.median(scores):.0f} ({min(scores)} to {max(scores)}; aim: 98)")
+
+
+if __name__ == "__main__":
+    main()
