@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import statistics
 import sys
+import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest import JUDGED, ROOT, lighthouse, served
+from conftest import JUDGED, ROOT, behind_nginx, lighthouse
 
 from readyonce import site
 
@@ -19,7 +21,12 @@ REPEATS = 3
 def main() -> None:
     with contextlib.redirect_stdout(sys.stderr):
         assert site.build(ROOT, take_along=False) == 0
-    with served(ROOT / "site") as address:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}/wiki/"
+    # Behind nginx, as the page `hosting` has it: a plain server packs nothing.
+    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch, behind_nginx(ROOT / "site", Path(scratch), port):
         seen: dict[str, list[int]] = {}
         for it in lighthouse(address, ["performance"], JUDGED * REPEATS):
             seen.setdefault(it["page"].removeprefix(address), []).append(it["scores"]["performance"])
