@@ -284,6 +284,7 @@ def visit(browser, address, names, scripts=(), **context):
             for name, page, requests, complaints in ahead:
                 page.wait_for_load_state("networkidle")
                 page.bring_to_front()  # what lies behind draws seldom
+                page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
                 yield name, page, requests, complaints
                 page.close()
 
@@ -296,6 +297,15 @@ def _opened(context, address):
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(address, wait_until="commit")
     return page, requests, complaints
+
+
+def wait_until(page, script: str) -> None:
+    """The browser's driver would ask again and again by `eval`, which the page's policy stops."""
+    for _ in range(100):
+        if page.evaluate(script):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(script)
 
 
 @pytest.fixture(scope="session")

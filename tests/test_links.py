@@ -4,7 +4,7 @@ import subprocess
 
 import permalinks
 import pytest
-from conftest import KNOWN, REPOSITORY, command
+from conftest import KNOWN, REPOSITORY, command, wait_until
 
 from readyonce import articles, cli
 
@@ -85,7 +85,7 @@ def test_copying_by_keyboard(browser, address, built, language, copied, place, c
         page.keyboard.press("Tab")
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
-        page.wait_for_function("document.querySelector('.ro-toast').textContent")
+        wait_until(page, "document.querySelector('.ro-toast').textContent")
         assert page.inner_text(".ro-toast[role=status]") == copied
         assert opener.evaluate("button => button === document.activeElement")
         heading = {"en": "Fix", "zh": "解决办法"}[language]

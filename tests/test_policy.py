@@ -4,7 +4,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from conftest import edit, headers, served, visit
+from conftest import edit, headers, served, visit, wait_until
 from test_diagnose_page import LOG, answered
 
 from readyonce import policy, site
@@ -100,7 +100,7 @@ def test_markup_in_a_search_query(browser, strict, language):
                 page.keyboard.press("/")
                 page.fill(".md-search__input", query)
                 page.keyboard.press("Shift")
-                page.wait_for_function("document.querySelector('.md-search-result__meta').textContent.trim() !== ''")
+                wait_until(page, "document.querySelector('.md-search-result__meta').textContent.trim() !== ''")
                 page.wait_for_timeout(200)
                 assert not broken(page) and not complaints, (name, complaints)
                 assert not page.locator(".md-search :is(script, img, a[href^=javascript])").count()
