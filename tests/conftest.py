@@ -305,7 +305,7 @@ def wait_until(page, script: str) -> None:
         if page.evaluate(script):
             return
         page.wait_for_timeout(50)
-    raise AssertionError(script)
+    raise AssertionError(f"{page.url}: never {script}")
 
 
 @pytest.fixture(scope="session")
