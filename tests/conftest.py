@@ -279,11 +279,12 @@ def visit(browser, address, names, scripts=(), **context):
     with browser.new_context(**context) as opened:
         for script in (STOPPED, *scripts):
             opened.add_init_script(script)
-        for first in range(0, len(names), AHEAD):
-            ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + AHEAD]]
+        count = 1 if address.startswith("file:") else AHEAD  # from disk nothing is waited for, and one may never be idle
+        for first in range(0, len(names), count):
+            ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + count]]
             for name, page, requests, complaints in ahead:
-                page.wait_for_load_state("networkidle")
                 page.bring_to_front()  # what lies behind draws seldom
+                page.wait_for_load_state("networkidle")
                 page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
                 yield name, page, requests, complaints
                 page.close()
