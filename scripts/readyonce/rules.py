@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from readyonce.catalog import Catalog
+from readyonce.catalog import LANGUAGES, Catalog, Language
 
 
 def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = None) -> dict[str, Any]:
@@ -58,6 +58,14 @@ def to_json(rules: dict[str, Any]) -> str:
     return json.dumps(rules, ensure_ascii=False, separators=(",", ":"))
 
 
-def to_script(rules: dict[str, Any]) -> str:
-    """The same as a script: from a local folder nothing can be fetched."""
-    return f"window.readyonceRules = {to_json(rules)};\n"
+def to_script(rules: dict[str, Any], language: Language) -> str:
+    """The same as a script, since from a local folder nothing can be fetched; with the words of one language."""
+    return f"window.readyonceRules = {to_json(_only(rules, language))};\n"
+
+
+def _only(value: Any, language: Language) -> Any:
+    if isinstance(value, list):
+        return [_only(each, language) for each in value]
+    if isinstance(value, dict):
+        return {key: _only(each, language) for key, each in value.items() if key == language or key not in LANGUAGES}
+    return value

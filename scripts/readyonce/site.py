@@ -18,7 +18,7 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import book, catalog, history, links, policy, render
+from readyonce import book, catalog, history, links, policy, render, slim
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
@@ -60,7 +60,7 @@ def build(root: Path, take_along: bool = True) -> int:
     headers = root / "build" / "policy"
     policy.write_headers(headers, set().union(*(policy.protect(part.output) for part in pages.values())))
     rules = root / "build" / "javascripts"
-    scripts = [("javascripts", rules), ("zh/javascripts", rules)]
+    scripts = [("javascripts", rules / "en"), ("zh/javascripts", rules / "zh")]
     # Two folders lie at the top: the English pages, and the files for programs.
     site = [
         *scripts,
@@ -74,7 +74,7 @@ def build(root: Path, take_along: bool = True) -> int:
         with_it = [("book", root / "build" / "book")] if with_book else []
         site += [("offline", root / "build" / "offline"), *with_it]
         folder = [("", offline["en"].output), ("zh", offline["zh"].output), *scripts, *with_it]
-        known_errors = hashlib.sha256((rules / "rules.js").read_bytes()).hexdigest()
+        known_errors = hashlib.sha256(b"".join((part / "rules.js").read_bytes() for _, part in scripts)).hexdigest()
         digest = " ".join([*(part.digest for part in (*offline.values(), *books.values())), known_errors])
         _pack(
             folder, root / "build" / "offline" / "readyonce-offline.zip", root / "build" / "stamps" / "offline", digest
@@ -159,6 +159,8 @@ def _make(root: Path, parts: list[Part]) -> bool:
                 said = output.split("Traceback (most recent call last)")[0].strip() or output
                 print(f"{part.name} does not build:\n{said}\n`readyonce check` may say more.", file=sys.stderr)
             else:
+                if part.output.is_dir():
+                    slim.folder(part.output)
                 stamp.write_text(part.digest, encoding="utf-8")
                 print(f"{part.name}: built", flush=True)
     finally:  # interrupted, or the disk is full

@@ -25,7 +25,7 @@
       onmessage = ({ data }) => {
         if (data.rules) {
           rules = engine.load(data.rules);
-          for (let turn = 0; turn < data.practice; turn += 1) engine.diagnose(rules, data.text, "", "en");
+          for (let turn = 0; turn < data.practice; turn += 1) engine.diagnose(rules, data.text, "", data.language);
           return;
         }
         const told = engine.diagnose(rules, data.log, data.file, data.language);
@@ -34,7 +34,7 @@
     const worker = new NativeWorker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
     // The engine is compiled while nobody waits: on the text of the rules, cut into lines.
     const text = JSON.stringify(rules).replaceAll('"', "\n").repeat(4);
-    worker.postMessage({ rules, text, practice: location.hash.startsWith("#log=") ? 0 : 6 });
+    worker.postMessage({ rules, text, language, practice: location.hash.startsWith("#log=") ? 0 : 6 });
     worker.onmessage = ({ data }) => {
       if (data.round === round) show(data.told, data.comment);
     };
