@@ -116,18 +116,22 @@ def test_outline_has_every_page_and_section_three_levels_deep(book, articles):
     for name, article in articles.items():
         id = name.rstrip("/").rpartition("/")[2]
         assert titles & {article.headings[1][0], f"{id}·{article.headings[1][0]}"}, name
-        assert set(article.headings[2]) <= titles, name
+        assert set(article.headings[2]) <= titles or id == "files", name
     assert [level for level, title in listed if title.startswith("RO-0001")] == [2]
 
 
-def test_articles_that_the_navigation_leaves_out_follow_their_index_page(built, root, language):
-    """Beyond a hundred incidents it leaves them out."""
+def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, language):
+    """The files of each incident; beyond a hundred, the incidents."""
     navigation = setter._config(root / site.CONFIG[language])["nav"]
     section = next(value for entry in navigation for value in entry.values() if "incidents/index.md" in value)
     articles = [f"incidents/{id}.md" for id in KNOWN.incidents]
     site_of = root / "build" / "site" / language
-    assert not setter._left_out(site_of, section)
-    assert setter._left_out(site_of, [name for name in section if name not in articles]) == articles
+    index, *listed = section
+    assert not setter._left_out(site_of, index, listed)
+    assert setter._left_out(site_of, index, [name for name in listed if name not in articles]) == articles
+    assert not setter._left_out(site_of, "index.md", [])
+    chapters = [chapter.address for chapter in setter._chapters(site_of, navigation)]
+    assert chapters.index("incidents/RO-0003/files/") == chapters.index("incidents/RO-0003/") + 1
 
 
 def test_contents_name_the_page_on_which_each_chapter_begins(book, texts, articles):

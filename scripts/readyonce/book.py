@@ -123,30 +123,31 @@ def _config(path: Path) -> dict:
 def _chapters(built: Path, navigation: list, level: int = 1) -> Iterator[Chapter]:
     for entry in navigation:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
-        if isinstance(value, str):
-            yield _chapter(built, value, level)
-            continue
-        rest = value
-        if isinstance(value[0], str) and value[0].endswith("index.md"):
-            yield _chapter(built, value[0], level)
-            rest = [*_left_out(built, value), *value[1:]]
-        else:
-            yield Chapter(title, level)
-        yield from _chapters(built, rest, level + 1)
+        source, rest = (value, []) if isinstance(value, str) else (None, value)
+        if rest and str(rest[0]).endswith("index.md"):
+            source, rest = rest[0], rest[1:]
+        yield _chapter(built, source, level) if source else Chapter(title, level)
+        left_out = _left_out(built, source, rest) if source else []
+        yield from _chapters(built, [*left_out, *rest], level + 1)
 
 
-def _left_out(built: Path, navigation: list) -> list[str]:
-    """The pages beside an index page that the navigation has not: incidents, where there are many."""
-    folder = navigation[0].removesuffix("/index.md")
-    beside = sorted(f"{folder}/{page.parent.name}.md" for page in (built / folder).glob("*/index.html"))
-    return [source for source in beside if source not in navigation]
+def _left_out(built: Path, source: str, navigation: list) -> list[str]:
+    """The pages one level below a page that the navigation has not: files of an incident, incidents where there are many."""
+    folder = _address(source)
+    below = sorted(f"{folder}{page.parent.name}.md" for page in (built / folder).glob("*/index.html") if folder)
+    return [page for page in below if page not in navigation]
+
+
+def _address(source: str) -> str:
+    """`incidents/index.md` → `incidents/`, `incidents/RO-0001.md` → `incidents/RO-0001/`, `index.md` → ``."""
+    address = re.sub(r"(?:index)?\.md$", "", source)
+    return address + "/" if address and not address.endswith("/") else address
 
 
 def _chapter(built: Path, source: str, level: int) -> Chapter:
     import tinyhtml5
 
-    address = re.sub(r"(?:index)?\.md$", "", source)
-    address += "/" if address and not address.endswith("/") else ""
+    address = _address(source)
     html = (built / address / "index.html").read_text(encoding="utf-8")
     article = tinyhtml5.parse(html, namespace_html_elements=False).find(".//article")
     heading = article.find(".//h1")

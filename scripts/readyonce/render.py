@@ -21,7 +21,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, feed, history, rules
+from readyonce import api, articles, chart, feed, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -59,6 +59,7 @@ Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
 IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
+LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
 LATELY = 20  # changes on the page that lists them
 
 # ------------------------------------------------------------------------------ all of it
@@ -73,9 +74,10 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
     """Write everything; returns the committed files that were out of date."""
     stale = []
     for path, text in committed(catalog).items():
-        if catalog.text(path) != text:
+        if not path.is_file() or catalog.text(path) != text:
             stale.append(str(path.relative_to(catalog.root)))
             if not only_check:
+                path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")
     if not only_check:
         build = catalog.root / "build"
@@ -724,13 +726,14 @@ def _sections(**parts: str) -> str:
 
 
 def committed(catalog: Catalog) -> dict[Path, str]:
-    """Files in git that are generated in part, with the text they should have."""
+    """Files in git that are generated, in part or in full, with the text they should have."""
     files = {}
     for language in LANGUAGES:
         for incident in catalog.incidents.values():
             path = catalog.root / "docs" / language / "incidents" / f"{incident.id}.md"
             if path.is_file():
                 files[path] = _with_front_matter(catalog.text(path), incident, language)
+                files[path.with_suffix("") / "files.md"] = files_page(incident, language)
         path = catalog.root / "docs" / language / "tags.md"
         if path.is_file():
             files[path] = _with_listings(catalog.text(path), catalog, language)
@@ -741,12 +744,30 @@ def committed(catalog: Catalog) -> dict[Path, str]:
     return files
 
 
+def files_page(incident: Incident, language: Language) -> str:
+    """All files of an incident in full. In the article they would outweigh the rest."""
+    names = sorted(path.name for path in incident.folder.iterdir() if path.suffix[1:] in LEXERS)
+    title = links.label(incident.id, say("files", language))
+    description = title + say("colon", language) + ", ".join(names)
+    # Who searches wants the article.
+    matter = {"title": say("files", language), "description": description, "search": {"exclude": True}}
+    lines = ["---", _dumped(matter) + "---", "", f"# {title} {{#files}}"]
+    lines += ["", f"[{incident.file.title[language]}](../{incident.id}.md)"]
+    for name in names:
+        head, include = f"## {name} {{#{name.replace('.', '-')}}}", f'--8<-- "{incident.id}/{name}"'
+        lines += ["", head, "", f"```{LEXERS[name.rpartition('.')[2]]}", include, "```"]
+    return "\n".join(lines) + "\n"
+
+
 def _with_front_matter(text: str, incident: Incident, language: Language) -> str:
     file = incident.file
     matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
-    dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
     body = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
-    return f"---\n{dumped}---\n\n{body}"
+    return f"---\n{_dumped(matter)}---\n\n{body}"
+
+
+def _dumped(matter: dict) -> str:
+    return yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
 
 
 def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
@@ -786,10 +807,11 @@ def _with_navigation(text: str, catalog: Catalog) -> str:
 
 
 def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) -> str:
-    """An article as text for a terminal: includes filled in, page markup taken out."""
-    path = catalog.root / "docs" / language / "incidents" / f"{id}.md"
-    made = incident_includes(catalog, catalog.incidents[id], language)
-    text = re.sub(r"\A---\n.*?\n---\n+", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    """An article and its files as text for a terminal: includes filled in, page markup taken out."""
+    incident, path = catalog.incidents[id], catalog.root / "docs" / language / "incidents" / f"{id}.md"
+    made = incident_includes(catalog, incident, language)
+    parts = (path.read_text(encoding="utf-8"), files_page(incident, language))
+    text = "\n".join(re.sub(r"\A---\n.*?\n---\n+", "", part, flags=re.DOTALL) for part in parts)
     return _plain(printable(_filled(catalog, text, made, language)), colour)
 
 

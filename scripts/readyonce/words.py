@@ -36,6 +36,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "run": {"en": "run here", "zh": "已实测"},
     "source": {"en": "source only", "zh": "只有来源"},
     "inferred": {"en": "inferred", "zh": "推断"},
+    "files": {"en": "Files", "zh": "全部文件"},
     "variant": {"en": "Variant", "zh": "变体"},
     "what": {"en": "What is set", "zh": "设置"},
     "setting": {"en": "Setting", "zh": "设置"},
