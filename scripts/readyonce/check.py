@@ -406,8 +406,10 @@ def _pages(catalog: Catalog) -> None:
         places = render.places(catalog.root, language)
         by_path = {page.path: page for page in pages[language].values()}
         for page in pages[language].values():
+            if page.path.name == "files.md":  # generated as a whole: `_generated` compares it
+                continue
             _headings(catalog, page)
-            if page.path.stem not in catalog.incidents and page.path.name != "files.md":  # theirs is generated
+            if page.path.stem not in catalog.incidents:  # an article's is generated
                 _front_matter(catalog, page)
             for include in page.includes:
                 _include(catalog, page, include, made[language], places)
@@ -416,6 +418,8 @@ def _pages(catalog: Catalog) -> None:
             for line, target in page.links:
                 _link(catalog, page, line, target, made[language], by_path)
     for name, page in pages["en"].items():
+        if page.path.name == "files.md":
+            continue
         if other := pages["zh"].get(name):
             _parity(catalog, page, other)
         else:

@@ -63,12 +63,17 @@ def _dates(incident: Incident) -> tuple[str, str]:
 
 
 def llms(catalog: Catalog, language: Language) -> str:
-    """A list of all pages with their descriptions (llmstxt.org); without SITE_URL its links are relative."""
+    """A list of the pages with their descriptions (llmstxt.org); without SITE_URL its links are relative.
+
+    An incident's files stand one below its article, so they are not listed.
+    """
     docs = catalog.root / "docs" / language
     groups: dict[str, list[str]] = {}
     lead = ""
     for path in sorted(docs.rglob("*.md")):
         page = PurePosixPath(path.relative_to(docs).as_posix())
+        if page.name == "files.md":
+            continue
         if incident := catalog.incidents.get(page.stem):
             matter = {"title": incident.file.short[language], "description": incident.file.summary[language]}
         else:
@@ -78,13 +83,12 @@ def llms(catalog: Catalog, language: Language) -> str:
                 lead = matter.get("description", "")
             continue
         title = matter.get("title", page.stem)
-        if id := re.search(r"RO-\d{4}", str(page)):
-            title = links.label(id[0], title)
+        title = links.label(page.stem, title) if re.fullmatch(r"RO-\d{4}", page.stem) else title
         target = links.address(links.site_url(), f"{page.with_suffix('')}/", language)
         if not links.site_url():
             target = target.removeprefix(f"{language}/")  # llms.txt stands in that folder itself
         line = f"- {links.link('markdown', title, target)}: {matter.get('description', '')}"
-        groups.setdefault(page.parts[0] if page.parent.name else "", []).append(line)
+        groups.setdefault(page.parent.name, []).append(line)
     parts = [f"# ReadyOnce\n\n> {lead}\n"]
     for name in ("incidents", "errors", "", *sorted(groups)):
         if lines := groups.pop(name, None):

@@ -746,13 +746,12 @@ def committed(catalog: Catalog) -> dict[Path, str]:
 
 def files_page(incident: Incident, language: Language) -> str:
     """All files of an incident in full. In the article they would outweigh the rest."""
-    names = sorted(path.name for path in incident.folder.iterdir() if path.suffix[1:] in LEXERS)
+    names = sorted(name for name in os.listdir(incident.folder) if name.rpartition(".")[2] in LEXERS)
     title = links.label(incident.id, say("files", language))
-    description = title + say("colon", language) + ", ".join(names)
+    description = json.dumps(f"{title}{say('colon', language)}{', '.join(names)}", ensure_ascii=False)
     # Who searches wants the article.
-    matter = {"title": say("files", language), "description": description, "search": {"exclude": True}}
-    lines = ["---", _dumped(matter) + "---", "", f"# {title} {{#files}}"]
-    lines += ["", f"[{incident.file.title[language]}](../{incident.id}.md)"]
+    lines = ["---", f"title: {say('files', language)}", f"description: {description}", "search:", "  exclude: true"]
+    lines += ["---", "", f"# {title} {{#files}}", "", f"[{incident.file.title[language]}](../{incident.id}.md)"]
     for name in names:
         head, include = f"## {name} {{#{name.replace('.', '-')}}}", f'--8<-- "{incident.id}/{name}"'
         lines += ["", head, "", f"```{LEXERS[name.rpartition('.')[2]]}", include, "```"]
@@ -762,12 +761,9 @@ def files_page(incident: Incident, language: Language) -> str:
 def _with_front_matter(text: str, incident: Incident, language: Language) -> str:
     file = incident.file
     matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
+    dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
     body = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
-    return f"---\n{_dumped(matter)}---\n\n{body}"
-
-
-def _dumped(matter: dict) -> str:
-    return yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
+    return f"---\n{dumped}---\n\n{body}"
 
 
 def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
