@@ -13,7 +13,7 @@ import pytest
 from conftest import KNOWN
 
 from readyonce import book as setter
-from readyonce import site
+from readyonce import render, site
 
 LANGUAGES = ("en", "zh")
 # Points; as in book.css. What stands outside is a running head or a page number.
@@ -55,7 +55,10 @@ def articles(books, root, language):
     for name in re.findall(r"^ +- (?:\S+: )?(\S+)\.md$", navigation.partition("\nnav:")[2], re.M):
         address = re.sub(r"(^|/)index$", r"\1", name)
         pages[address] = Article((folder / address / "index.html").read_text(encoding="utf-8"))
-    assert len(pages) >= 20
+    for id in KNOWN.incidents:
+        name = f"incidents/{id}/files"
+        pages[name] = Article((folder / name / "index.html").read_text(encoding="utf-8"))
+    assert len(pages) >= 25
     return pages
 
 
@@ -194,7 +197,7 @@ def test_text_of_every_page_is_there(articles, texts):
 
 def test_code_is_complete_and_without_line_numbers(root, texts):
     text = "".join(texts)
-    for path in sorted((root / "snippets").glob("RO-*/repro.py")):
+    for path in sorted(path for kind in render.LEXERS for path in (root / "snippets").glob(f"RO-*/*.{kind}")):
         lines = path.read_text(encoding="utf-8").splitlines()
         assert squeezed("".join(line for line in lines if "--8<--" not in line)) in text, path
 

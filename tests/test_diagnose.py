@@ -283,10 +283,13 @@ def twin(browser):  # noqa: F811
     page.evaluate(
         (ROOT / "docs/theme/javascripts/diagnose.js").read_text(encoding="utf-8") + "; window.make = readyonceEngine"
     )
-    page.evaluate("data => { window.engine = make(); window.rules = engine.load(data) }", RULES)
+    scripts = {language: rules.to_script(RULES, language) for language in LANGUAGES}
+    shipped = {language: json.loads(text.partition(" = ")[2].rstrip(";\n")) for language, text in scripts.items()}
+    load = "data => { window.engine = make(); window.rules = { en: engine.load(data.en), zh: engine.load(data.zh) } }"
+    page.evaluate(load, shipped)
     script = """([texts, language, comment]) => texts.map((text) => {
-        const told = engine.diagnose(rules, text, "log", language);
-        return comment ? engine.markdown(rules, told, language) : JSON.stringify(told.json);
+        const told = engine.diagnose(rules[language], text, "log", language);
+        return comment ? engine.markdown(rules[language], told, language) : JSON.stringify(told.json);
     })"""
     yield lambda texts, language="en", comment=False: page.evaluate(script, [texts, language, comment])
     page.context.close()

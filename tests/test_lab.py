@@ -293,9 +293,9 @@ def test_disagreeing_runs_are_no_evidence(toy):
         lab.Observation("fine", "match", gradient_error=0.0),
         lab.Observation("fine", "diverge", gradient_error=0.1),
     )
-    assert lab.summarise(incident, [good, bad], {})[1]
-    assert lab.summarise(incident, [good, good], {"fine": bad})[1]
-    runs, faults = lab.summarise(incident, [good, good], {"fine": good})
+    assert lab.summarise([good, bad], {})[1]
+    assert lab.summarise([good, good], {"fine": bad})[1]
+    runs, faults = lab.summarise([good, good], {"fine": good})
     assert not faults and runs[0].repeats == 2 and runs[0].alone
 
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import edit, headers, served, visit, wait_until
 from test_diagnose_page import LOG, answered
 
-from readyonce import policy, site
+from readyonce import catalog, check, policy, site
 
 LANGUAGES = ("", "zh/")
 SCRIPT = "<script>window.broken = 1</script>"
@@ -130,6 +130,15 @@ def test_what_an_author_writes_never_becomes_a_script(browser, copy):
     with served(copy / "site") as address:
         for _, page, _, complaints in visit(browser, address, ["contributing/"]):
             assert not broken(page) and any("stopped by script-src" in complaint for complaint in complaints)
+
+
+def test_a_title_is_no_place_for_markup(copy):
+    """The theme writes it into every page as it is."""
+    edit(copy / "docs/en/contributing.md", "title: ", f"title: {SCRIPT}")
+    assert "the title has markup" in {problem.what for problem in check.problems(catalog.load(copy))}
+    edit(copy / "snippets/RO-0001/incident.yml", "  en: Swift GRPO", f"  en: {SCRIPT}Swift GRPO")
+    with pytest.raises(catalog.CatalogError, match="incident.yml:7: .* is no value"):
+        site.build(copy, take_along=False)
 
 
 def test_what_is_built_again_has_it_again(built, tmp_path):

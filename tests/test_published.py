@@ -181,6 +181,7 @@ def test_not_found_recognises_an_id(browser, published, asked, found):
     page = browser.new_page()
     page.goto(address + asked)
     assert page.locator("h1").inner_text().startswith("Page not found")
+    assert page.eval_on_selector_all("[data-id]", "all => all.map(it => it.dataset.id)") == list(KNOWN.incidents)
     guess = page.locator("#ro-guess a")
     assert [link.evaluate("link => link.href") for link in guess.all()] == ([address + found] if found else [])
     assert page.evaluate("getComputedStyle(document.querySelector('.md-header')).position") == "sticky"  # styled

@@ -3,6 +3,8 @@
 import gzip
 import re
 
+from readyonce import slim
+
 MOST = 30_000
 OWN = re.compile(r'<(?:script|link|img|object)\b[^>]*?\b(?:src|href|data)="([^"#?:]+\.(?:js|css|svg|png|webp))"')
 
@@ -21,3 +23,8 @@ def test_no_page_is_heavy(built):
         weights[path.relative_to(built).as_posix()] = packed(html.encode()) + own
     heavy = sorted((weight, name) for name, weight in weights.items() if weight > MOST)
     assert len(weights) > 50 and not heavy, f"bytes, gzip: {heavy[::-1]}"
+
+
+def test_only_white_space_that_nobody_sees_is_taken_out():
+    kept = "<pre>a  b\n\n c</pre><code>two  spaces</code><textarea>\n  x</textarea><script>let a = `1  2`</script>"
+    assert slim.page(f"<p>  52\u00a0%\n\n   {kept}  </p>") == f"<p> 52\u00a0%\n{kept} </p>"

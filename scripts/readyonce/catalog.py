@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
@@ -30,6 +30,7 @@ Language = Literal["en", "zh"]
 Outcome = Literal["error", "match", "diverge", "hang"]
 Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Plain = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^<>]+$")]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
 IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
 # Names become paths: none of them leads out of its folder.
@@ -76,6 +77,13 @@ class Text(Model):
 
     def __getitem__(self, language: Language) -> str:
         return getattr(self, language)
+
+
+class Title(Text):
+    """The theme writes titles as they are, outside the article: markup there would be the page's own."""
+
+    en: Plain
+    zh: Plain
 
 
 class Source(Model):
@@ -218,7 +226,7 @@ class IncidentFile(Model):
     id: IncidentId
     status: Literal["active", "withdrawn"]
     title: Text
-    short: Text  # for the navigation
+    short: Title  # for the navigation
     summary: Text
     tags: Tags
     reported: Reported
@@ -452,6 +460,10 @@ class Catalog:
     diagnose: DiagnoseFile | None = None
     problems: list[Problem] = field(default_factory=list)
     _texts: dict[Path, str] = field(default_factory=dict)
+
+    def is_files_page(self, path: PurePath) -> bool:
+        """Whether `readyonce render` writes this page as a whole: all files of an incident."""
+        return path.name == "files.md" and path.parent.name in self.incidents
 
     def text(self, path: Path) -> str:
         """A file's text; each file is read once."""

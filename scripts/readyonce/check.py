@@ -406,7 +406,10 @@ def _pages(catalog: Catalog) -> None:
         places = render.places(catalog.root, language)
         by_path = {page.path: page for page in pages[language].values()}
         for page in pages[language].values():
-            if page.path.name == "files.md":  # generated as a whole: `_generated` compares it
+            if catalog.is_files_page(page.path):  # `_generated` compares it
+                for block in page.blocks:
+                    if block.language == "bash" and language == "en":  # a command that stands nowhere else in full
+                        _block(catalog, page, block, recorded)
                 continue
             _headings(catalog, page)
             if page.path.stem not in catalog.incidents:  # an article's is generated
@@ -418,7 +421,7 @@ def _pages(catalog: Catalog) -> None:
             for line, target in page.links:
                 _link(catalog, page, line, target, made[language], by_path)
     for name, page in pages["en"].items():
-        if page.path.name == "files.md":
+        if catalog.is_files_page(page.path):
             continue
         if other := pages["zh"].get(name):
             _parity(catalog, page, other)
@@ -494,9 +497,12 @@ def _headings(catalog: Catalog, page: Page) -> None:
 
 def _front_matter(catalog: Catalog, page: Page) -> None:
     try:
-        articles.matter(catalog, page)
+        matter = articles.matter(catalog, page)
     except CatalogError as error:
         catalog.problems += error.problems
+        return
+    if "<" in str(matter.get("title", "")):
+        add(catalog, page.path, 1, "the title has markup", "Write it without `<`: the theme puts titles into every page as they are.")
 
 
 def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:

@@ -225,7 +225,7 @@ def verify(options) -> int:
                 faults = [] if recorded and recorded.not_run else [f"{incident.id} in {environment}: {error}"]
                 if not faults:
                     print(f"{incident.id} in {environment}: not run; it is recorded why", flush=True)
-                if options.write:
+                if options.write and not (recorded and recorded.runs):  # what once ran is not thrown away
                     lab.write(incident, lab.not_run(root, environment, str(error)))
             for fault in faults:
                 print(printable(fault), file=sys.stderr, flush=True)
@@ -285,7 +285,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
                     f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {stored.gradient_error:.3g}"
                 )
     if options.write:
-        runs, disagreeing = lab.summarise(incident, shared, single)
+        runs, disagreeing = lab.summarise(shared, single)
         faults += [f"{label}: {line}" for line in disagreeing]
         if faults:
             return [*faults, f"{label}: evidence not written, because of the lines above"]

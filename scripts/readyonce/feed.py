@@ -72,7 +72,7 @@ def llms(catalog: Catalog, language: Language) -> str:
     lead = ""
     for path in sorted(docs.rglob("*.md")):
         page = PurePosixPath(path.relative_to(docs).as_posix())
-        if page.name == "files.md":
+        if catalog.is_files_page(page):
             continue
         if incident := catalog.incidents.get(page.stem):
             matter = {"title": incident.file.short[language], "description": incident.file.summary[language]}

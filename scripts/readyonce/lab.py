@@ -183,7 +183,7 @@ def on_one_device(catalog: Catalog, incident: Incident, name: str, python: Path)
     """Each repro's variants once with one process: with NCCL on the GPU, where there is one."""
     variants = [v for v in incident.variants.values() if not v.is_command and "current" in v.declared]
     jobs = [(replace(variant, processes=1), 1) for variant in variants]
-    runs, _ = summarise(incident, together(catalog, incident, jobs, python), {})
+    runs, _ = summarise(together(catalog, incident, jobs, python), {})
     return Evidence(environment=describe(name, python, world_size=1), runs=runs)
 
 
@@ -460,9 +460,7 @@ def _extensions(bin_folder: Path) -> Path:
 # ------------------------------------------------------------------------------ evidence
 
 
-def summarise(
-    incident: Incident, shared: list[Observation], single: dict[str, Observation]
-) -> tuple[list[Run], list[str]]:
+def summarise(shared: list[Observation], single: dict[str, Observation]) -> tuple[list[Run], list[str]]:
     """Runs for the evidence, and a line for each variant whose repeats or launches disagree.
 
     A framework's command runs alone only: it has no repeats."""

@@ -137,7 +137,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
 def incident_includes(catalog: Catalog, incident: Incident, language: Language) -> dict[str, str]:
     files = {
         "header.md": header(catalog, incident, language),
-        "claims.md": "\n".join(claim(catalog, incident, name, language) for name in incident.file.claims),
+        "claims.md": "\n".join(claim(incident, name, language) for name in incident.file.claims),
         "affected.md": affected_table(incident, language),
         "strip.md": strip(catalog, incident, language),
         "evidence.md": evidence_list(catalog, incident, language),
@@ -386,7 +386,7 @@ def _cell(run: Run | None, environment: str, language: Language) -> str:
     return f"{word} {number(run)}" if run.outcome == "diverge" else word
 
 
-def claim(catalog: Catalog, incident: Incident, name: str, language: Language) -> str:
+def claim(incident: Incident, name: str, language: Language) -> str:
     return "\n".join(_claim(incident, judge(incident, name), f"claim-{name}", language))
 
 
@@ -746,7 +746,8 @@ def committed(catalog: Catalog) -> dict[Path, str]:
 
 def files_page(incident: Incident, language: Language) -> str:
     """All files of an incident in full. In the article they would outweigh the rest."""
-    names = sorted(name for name in os.listdir(incident.folder) if name.rpartition(".")[2] in LEXERS)
+    listed = (name for name in os.listdir(incident.folder) if name[0] != ".")
+    names = sorted(name for name in listed if name.rpartition(".")[2] in LEXERS)
     title = links.label(incident.id, say("files", language))
     description = json.dumps(f"{title}{say('colon', language)}{', '.join(names)}", ensure_ascii=False)
     # Who searches wants the article.

@@ -106,8 +106,10 @@ def _pages(root: Path, name: str, config: str, language: str, downloads: str) ->
         )
     site_url = links.site_url() and links.address(links.site_url(), "", language)
     settings = {"DOWNLOADS": downloads, "SITE_URL": site_url}
+    # What finishes the pages, too: they are not built again because of it, but would stay as they were.
+    finish = [Path(module.__file__).read_bytes() for module in (slim, policy)]
     outside = [os.environ.get(name) for name in ("REPO_URL", "SOURCE_DATE_EPOCH")]
-    digest = hashlib.sha256(repr([settings, outside]).encode())
+    digest = hashlib.sha256(repr([settings, outside, finish]).encode())
     for path in inputs:
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-f", config]
@@ -117,7 +119,8 @@ def _pages(root: Path, name: str, config: str, language: str, downloads: str) ->
 def _book(root: Path, known: catalog.Catalog, language: str, pages: Part) -> Part:
     date = max(evidence.environment.date for it in known.incidents.values() for evidence in it.evidence.values())
     digest = hashlib.sha256(f"{pages.digest} {date}".encode())
-    for path in sorted(Path(__file__).parent.glob("book*.*")):
+    here = Path(__file__).parent
+    for path in (*sorted(here.glob("book*.*")), here / "__init__.py", here / "links.py", here / "words.py"):
         digest.update(path.read_bytes())
     command = [sys.executable, "-m", "readyonce.book", language, date, CONFIG[language]]
     output = root / "build" / "book" / f"readyonce-{language}.pdf"
@@ -171,7 +174,7 @@ def _make(root: Path, parts: list[Part]) -> bool:
 
 
 def _commit_time(root: Path) -> str | None:
-    # The same commit gives the same bytes, whenever it is built.
+    # For dates that only the builder writes, as in the sitemap: the same commit gives the same bytes.
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
         told = subprocess.run(
             ["git", "log", "-1", "--format=%ct"], cwd=root, capture_output=True, text=True, check=True

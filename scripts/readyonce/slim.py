@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 # Where white space counts.
-_KEPT = re.compile(r"(?s)(<(pre|script|style|textarea)\b.*?</\2>)")
+_KEPT = re.compile(r"(?s)(<(code|pre|script|style|textarea)\b.*?</\2>)")
 
 
 def folder(built: Path) -> None:
@@ -22,8 +22,8 @@ def folder(built: Path) -> None:
 
 
 def page(html: str) -> str:
-    """Runs of white space become one space or line break, except where they are seen."""
+    """Runs of white space become one space or line break, except where they are seen. A no-break space is none of it."""
     kept = _KEPT.split(html)  # text, element, its name, text, element ...
-    kept[::3] = [re.sub(r"\s+", lambda run: "\n" if "\n" in run[0] else " ", text) for text in kept[::3]]
+    kept[::3] = [re.sub(r"[ \t\r\n]+", lambda run: "\n" if "\n" in run[0] else " ", text) for text in kept[::3]]
     del kept[2::3]
     return "".join(kept)
