@@ -120,7 +120,7 @@ def test_outline_has_every_page_and_section_three_levels_deep(book, articles):
         id = name.rstrip("/").rpartition("/")[2]
         assert titles & {article.headings[1][0], f"{id}·{article.headings[1][0]}"}, name
         assert set(article.headings[2]) <= titles or id == "files", name
-    assert [level for level, title in listed if title.startswith("RO-0001")] == [2]
+    assert [level for level, title in listed if title.startswith("RO-0001")] == [2, 3]  # and its files
 
 
 def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, language):
@@ -192,7 +192,10 @@ def test_fonts_are_embedded_and_chinese_is_simplified(book, language):
 def test_text_of_every_page_is_there(articles, texts):
     text = "".join(texts)
     missing = [(name, it) for name, article in articles.items() for it in article.pieces if it not in text]
-    assert not missing
+    # The number of a list's item may come later in the text than it stands on the page.
+    number = re.compile(r"(?<=\D)\d\.(?=\D)")
+    text = number.sub("", text)
+    assert not [(name, it) for name, it in missing if number.sub("", it) not in text]
 
 
 def test_code_is_complete_and_without_line_numbers(root, texts):
