@@ -1,6 +1,6 @@
 """Every variant, run now, does what is declared and what the stored evidence says.
 
-In the current environment: `readyonce verify` does the same in all, and takes an hour.
+In the current environment; `readyonce verify` does the same in all.
 """
 
 import pytest
