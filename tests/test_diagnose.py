@@ -18,6 +18,7 @@ import pytest
 from conftest import KNOWN, ROOT, command, edit
 
 from readyonce import catalog, diagnose, report, rules
+from readyonce.catalog import LANGUAGES
 
 RULES = rules.compile_rules(KNOWN)
 ENGINE = diagnose.Rules(RULES)

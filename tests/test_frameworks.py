@@ -3,6 +3,9 @@
 `make test-frameworks` runs these: the fix, the reported form, and the first of every other outcome. `make evidence` runs all.
 """
 
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+
 import pytest
 from conftest import KNOWN
 
@@ -25,29 +28,46 @@ def one_of_each_kind():
 
 
 @pytest.fixture(scope="module")
-def commands(known):
-    """(incident, environment) → its commands; the tiny model and the runs to compare with are made once."""
-    opened = {}
+def seen(request, known):
+    """(incident, variant) → a future of what its command did. Two incidents at a time: a launch is mostly imports."""
+    groups, futures = {}, {}
+    for item in request.session.items:
+        if "seen" in getattr(item, "fixturenames", ()):
+            id, name = item.callspec.params["incident"], item.callspec.params["name"]
+            groups.setdefault((id, environment_of(id, name)), []).append(name)
+            futures[id, name] = Future()
+    pythons = {environment: lab.interpreter(known.root, environment) for _, environment in groups}
 
-    def of(id, environment):
-        if (id, environment) not in opened:
-            python = lab.interpreter(known.root, environment)
-            opened[id, environment] = launch.Commands(known, known.incidents[id], python)
-        return opened[id, environment]
+    def run(id, environment):
+        with launch.Commands(known, known.incidents[id], pythons[environment]) as commands:
+            for name in groups[id, environment]:
+                if ended.is_set():
+                    return
+                try:
+                    futures[id, name].set_result(commands.run(known.incidents[id].variants[name]))
+                except Exception as error:
+                    futures[id, name].set_exception(error)
 
-    yield of
-    for each in opened.values():
-        each.__exit__()
+    ended = threading.Event()
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        for group in groups:
+            pool.submit(run, *group)
+        yield futures
+        ended.set()  # where the tests were interrupted
+
+
+def environment_of(id, name):
+    incident = KNOWN.incidents[id].file
+    return incident.files[KNOWN.incidents[id].variants[name].file][0]
 
 
 @pytest.mark.frameworks
 @pytest.mark.parametrize("incident, name", list(one_of_each_kind()))
-def test_command(commands, known, incident, name):
-    variant = known.incidents[incident].variants[name]
-    environment = known.incidents[incident].file.files[variant.file][0]
-    seen = commands(incident, environment).run(variant)
-    assert seen.agrees_with(variant.declared[environment]), seen.log[-3000:]
+def test_command(seen, known, incident, name):
+    environment = environment_of(incident, name)
+    told = seen[incident, name].result()
+    assert told.agrees_with(known.incidents[incident].variants[name].declared[environment]), told.log[-3000:]
     stored = known.incidents[incident].run(name, environment)
     assert stored, "no evidence is stored"
     if stored.gradient_error is not None:
-        assert lab.same_gradient_error(stored.gradient_error, seen.gradient_error)
+        assert lab.same_gradient_error(stored.gradient_error, told.gradient_error)

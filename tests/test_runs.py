@@ -38,11 +38,23 @@ def one_of_each_kind():
         yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in sorted(names))
 
 
+@pytest.fixture(scope="module")
+def alone(request, known):
+    """(incident, variant) → what it did in a launch of its own; of those selected, two at a time."""
+    items = [item for item in request.session.items if "alone" in getattr(item, "fixturenames", ())]
+    seen, python = {}, lab.interpreter(known.root, "current")
+    for id in {item.callspec.params["incident"]: None for item in items}:
+        incident = known.incidents[id]
+        names = [item.callspec.params["variant"] for item in items if item.callspec.params["incident"] == id]
+        for each in lab.each_alone(known, incident, [incident.variants[name] for name in names], python):
+            seen[id, each.variant] = each
+    return seen
+
+
 @pytest.mark.parametrize("incident, variant", list(one_of_each_kind()))
-def test_alone_as_a_reader_runs_it(known, incident, variant):
-    it = known.incidents[incident]
-    seen = lab.alone(known, it, it.variants[variant], lab.interpreter(known.root, "current"))
-    assert seen.agrees_with(it.variants[variant].declared["current"]), seen.log[-3000:]
+def test_alone_as_a_reader_runs_it(known, alone, incident, variant):
+    seen = alone[incident, variant]
+    assert seen.agrees_with(known.incidents[incident].variants[variant].declared["current"]), seen.log[-3000:]
 
 
 @pytest.mark.parametrize("incident", KNOWN.incidents)

@@ -195,7 +195,7 @@ def _pack(parts: list[tuple[str, Path]], target: Path, stamp: Path, digest: str)
     stamp.unlink(missing_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w") as packed:
-        for path, source in sorted(_files(parts).items()):
+        for path, source in sorted(_files(parts).items(), key=lambda it: it[0].as_posix()):
             if path.as_posix().removeprefix("zh/") not in NOT_OFFLINE:
                 entry = zipfile.ZipInfo(f"readyonce-offline/{path.as_posix()}")  # dated 1980
                 entry.external_attr = 0o644 << 16
