@@ -459,7 +459,7 @@ class Catalog:
     decision: DecisionFile | None = None
     diagnose: DiagnoseFile | None = None
     problems: list[Problem] = field(default_factory=list)
-    _texts: dict[Path, str] = field(default_factory=dict)
+    _texts: dict[str, str] = field(default_factory=dict)
 
     def is_files_page(self, path: PurePath) -> bool:
         """Whether `readyonce render` writes this page as a whole: all files of an incident."""
@@ -467,9 +467,10 @@ class Catalog:
 
     def text(self, path: Path) -> str:
         """A file's text; each file is read once."""
-        if path not in self._texts:
-            self._texts[path] = path.read_text(encoding="utf-8")
-        return self._texts[path]
+        name = str(path)  # a text is hashed faster
+        if name not in self._texts:
+            self._texts[name] = path.read_text(encoding="utf-8")
+        return self._texts[name]
 
     def family_of(self, message: str) -> str | None:
         """The one family whose wording the message has; None when none or several do."""

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -391,7 +392,7 @@ def _decision(catalog: Catalog) -> None:
 
 def _pages(catalog: Catalog) -> None:
     pages = {language: _read_all(catalog, language) for language in LANGUAGES}
-    made = {language: render.includes(catalog, language) for language in LANGUAGES}
+    made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
     recorded = _recorded(catalog)
     for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
         if name not in pages[language]:
@@ -406,23 +407,16 @@ def _pages(catalog: Catalog) -> None:
         places = render.places(catalog.root, language)
         by_path = {page.path: page for page in pages[language].values()}
         for page in pages[language].values():
-            if catalog.is_files_page(page.path):  # `_generated` compares it
-                for block in page.blocks:
-                    if block.language == "bash" and language == "en":  # a command that stands nowhere else in full
-                        _block(catalog, page, block, recorded)
-                continue
             _headings(catalog, page)
             if page.path.stem not in catalog.incidents:  # an article's is generated
                 _front_matter(catalog, page)
             for include in page.includes:
-                _include(catalog, page, include, made[language], places)
+                _include(catalog, page, include, made, places)
             for block in page.blocks:
                 _block(catalog, page, block, recorded)
             for line, target in page.links:
-                _link(catalog, page, line, target, made[language], by_path)
+                _link(catalog, page, line, target, made, by_path)
     for name, page in pages["en"].items():
-        if catalog.is_files_page(page.path):
-            continue
         if other := pages["zh"].get(name):
             _parity(catalog, page, other)
         else:
@@ -445,6 +439,11 @@ def _pages(catalog: Catalog) -> None:
         for language in LANGUAGES:
             if page := pages[language].get(f"incidents/{id}.md"):
                 _article(catalog, incident, page, language)
+        article = pages["en"].get(f"incidents/{id}.md")
+        shown = {include.path for include in article.includes} if article else set()
+        for name in sorted(os.listdir(incident.folder)):  # a command that only the page of files shows
+            if name.endswith(".sh") and f"{id}/{name}" not in shown:
+                _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
     for name in sorted(pages["en"]):
         if (found := re.fullmatch(r"incidents/(RO-\d{4})(?:\.md|/files\.md)", name)) and found[1] not in catalog.incidents:
             add(
@@ -461,6 +460,7 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
     return {
         path.relative_to(folder).as_posix(): articles.read(path, catalog.text(path))
         for path in sorted(folder.rglob("*.md"), key=str)
+        if not catalog.is_files_page(path)  # `_generated` compares these
     }
 
 
@@ -581,7 +581,7 @@ def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> No
                 )
         case "bash":
             if not block.is_include:
-                _options(catalog, page, block.line, block.content, recorded)
+                _options(catalog, page.path, block.line, block.content, recorded)
         case "json":
             try:
                 block.is_include or json.loads(block.content)
@@ -602,10 +602,10 @@ def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> No
     for include in block.includes:
         if block.language == "bash" and (path := articles.find(include, [catalog.root / "snippets"])):
             script = articles.section(catalog.text(path), include.section)
-            _options(catalog, page, block.line, script, recorded)
+            _options(catalog, page.path, block.line, script, recorded)
 
 
-def _options(catalog: Catalog, page: Page, line: int, script: str, recorded: Recorded) -> None:
+def _options(catalog: Catalog, path: Path, line: int, script: str, recorded: Recorded) -> None:
     """Each `--option` exists in every recorded parser of the command that it is given to."""
     for words in commands(script):
         for command, environments in recorded.items():
@@ -617,18 +617,23 @@ def _options(catalog: Catalog, page: Page, line: int, script: str, recorded: Rec
                     if option.startswith("--") and option not in known:
                         add(
                             catalog,
-                            page.path,
+                            path,
                             line,
                             f"`{command}` has no option `{option}` in `{environment}`",
                             "Write one that the framework has, or say on the page from which version on, and include it from a file.",
                         )
 
 
-def commands(script: str) -> Iterator[list[str]]:
+@lru_cache(256)  # both languages show the same commands
+def commands(script: str) -> tuple[list[str], ...]:
     """The simple commands of a script that are given options, as words, without leading assignments.
 
     `torchrun ... -m MODULE ...` is two: the launcher with its options, and `python -m MODULE ...`.
     """
+    return tuple(_commands(script))
+
+
+def _commands(script: str) -> Iterator[list[str]]:
     for line in script.replace("\\\n", " ").splitlines():
         if "--" not in line:
             continue
@@ -669,7 +674,11 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
             f"the link goes to {name}, which is not there",
             "Mend it. Links go to .md files, relative to the page.",
         )
-    elif anchor and path in pages and not _has(pages[path], anchor, made):
+    elif anchor and (
+        not _has(pages[path], anchor, made)
+        if path in pages
+        else catalog.is_files_page(path) and f"{{#{anchor}}}" not in catalog.text(path)
+    ):
         add(
             catalog,
             page.path,
