@@ -445,7 +445,8 @@ def _pages(catalog: Catalog) -> None:
             if name.endswith(".sh") and f"{id}/{name}" not in shown:
                 _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
     for name in sorted(pages["en"]):
-        if (found := re.fullmatch(r"incidents/(RO-\d{4})(?:\.md|/files\.md)", name)) and found[1] not in catalog.incidents:
+        found = re.fullmatch(r"incidents/(RO-\d{4})(?:\.md|/files\.md)", name)
+        if found and found[1] not in catalog.incidents:
             add(
                 catalog,
                 pages["en"][name].path,
@@ -502,7 +503,13 @@ def _front_matter(catalog: Catalog, page: Page) -> None:
         catalog.problems += error.problems
         return
     if "<" in str(matter.get("title", "")):
-        add(catalog, page.path, 1, "the title has markup", "Write it without `<`: the theme puts titles into every page as they are.")
+        add(
+            catalog,
+            page.path,
+            1,
+            "the title has markup",
+            "Write it without `<`: the theme puts titles into every page as they are.",
+        )
 
 
 def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:
