@@ -48,14 +48,16 @@ def known() -> catalog.Catalog:
     return KNOWN.require_sound()
 
 
+def selected(request, fixture: str) -> list[dict]:
+    """The parameters of each selected test that uses the fixture."""
+    users = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
+    return [item.callspec.params for item in users]
+
+
 @pytest.fixture(scope="session")
 def observed(request, known):
     """(incident, variant) → what it did just now in the current environment; one launch for all that is selected."""
-    wanted = {
-        tuple(item.callspec.params[key] for key in ("incident", "variant"))
-        for item in request.session.items
-        if "observed" in getattr(item, "fixturenames", ()) and "variant" in item.callspec.params
-    }
+    wanted = {(it["incident"], it["variant"]) for it in selected(request, "observed") if "variant" in it}
     seen, python = {}, lab.interpreter(known.root, "current")
     for id in sorted({id for id, _ in wanted}):
         incident = known.incidents[id]

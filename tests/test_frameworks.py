@@ -7,7 +7,7 @@ import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from conftest import KNOWN
+from conftest import KNOWN, selected
 
 from readyonce import lab, launch
 from readyonce.catalog import BASELINE
@@ -24,18 +24,16 @@ def one_of_each_kind():
             for variant in commands:
                 if variant.declared[environment] not in [other.declared[environment] for other in chosen]:
                     chosen.append(variant)
-            yield from (pytest.param(incident.id, v.name, id=f"{incident.id}/{v.name}") for v in chosen)
+            yield from (pytest.param(incident.id, v.name, environment, id=f"{incident.id}/{v.name}") for v in chosen)
 
 
 @pytest.fixture(scope="module")
 def seen(request, known):
     """(incident, variant) → a future of what its command did. Two incidents at a time: a launch is mostly imports."""
     groups, futures = {}, {}
-    for item in request.session.items:
-        if "seen" in getattr(item, "fixturenames", ()):
-            id, name = item.callspec.params["incident"], item.callspec.params["name"]
-            groups.setdefault((id, environment_of(id, name)), []).append(name)
-            futures[id, name] = Future()
+    for it in selected(request, "seen"):
+        groups.setdefault((it["incident"], it["environment"]), []).append(it["name"])
+        futures[it["incident"], it["name"]] = Future()
     pythons = {environment: lab.interpreter(known.root, environment) for _, environment in groups}
 
     def run(id, environment):
@@ -56,15 +54,9 @@ def seen(request, known):
         ended.set()  # where the tests were interrupted
 
 
-def environment_of(id, name):
-    incident = KNOWN.incidents[id].file
-    return incident.files[KNOWN.incidents[id].variants[name].file][0]
-
-
 @pytest.mark.frameworks
-@pytest.mark.parametrize("incident, name", list(one_of_each_kind()))
-def test_command(seen, known, incident, name):
-    environment = environment_of(incident, name)
+@pytest.mark.parametrize("incident, name, environment", list(one_of_each_kind()))
+def test_command(seen, known, incident, name, environment):
     told = seen[incident, name].result()
     assert told.agrees_with(known.incidents[incident].variants[name].declared[environment]), told.log[-3000:]
     stored = known.incidents[incident].run(name, environment)

@@ -4,7 +4,7 @@ In the current environment; `readyonce verify` does the same in all.
 """
 
 import pytest
-from conftest import KNOWN, RUNS
+from conftest import KNOWN, RUNS, selected
 
 from readyonce import lab
 
@@ -41,12 +41,11 @@ def one_of_each_kind():
 @pytest.fixture(scope="module")
 def alone(request, known):
     """(incident, variant) → what it did in a launch of its own; of those selected, two at a time."""
-    items = [item for item in request.session.items if "alone" in getattr(item, "fixturenames", ())]
+    wanted = {(it["incident"], it["variant"]) for it in selected(request, "alone")}
     seen, python = {}, lab.interpreter(known.root, "current")
-    for id in {item.callspec.params["incident"]: None for item in items}:
-        incident = known.incidents[id]
-        names = [item.callspec.params["variant"] for item in items if item.callspec.params["incident"] == id]
-        for each in lab.each_alone(known, incident, [incident.variants[name] for name in names], python):
+    for id, incident in known.incidents.items():
+        variants = [variant for name, variant in incident.variants.items() if (id, name) in wanted]
+        for each in lab.each_alone(known, incident, variants, python):
             seen[id, each.variant] = each
     return seen
 

@@ -763,8 +763,11 @@ def _with_front_matter(text: str, incident: Incident, language: Language) -> str
     file = incident.file
     matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
     dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
-    body = re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
-    return f"---\n{dumped}---\n\n{body}"
+    return f"---\n{dumped}---\n\n{_without_front_matter(text)}"
+
+
+def _without_front_matter(text: str) -> str:
+    return re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)
 
 
 def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
@@ -808,7 +811,7 @@ def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) ->
     incident, path = catalog.incidents[id], catalog.root / "docs" / language / "incidents" / f"{id}.md"
     made = incident_includes(catalog, incident, language)
     parts = (path.read_text(encoding="utf-8"), files_page(incident, language))
-    text = "\n".join(re.sub(r"\A---\n.*?\n---\n+", "", part, flags=re.DOTALL) for part in parts)
+    text = "\n".join(map(_without_front_matter, parts))
     return _plain(printable(_filled(catalog, text, made, language)), colour)
 
 

@@ -106,7 +106,7 @@ def _pages(root: Path, name: str, config: str, language: str, downloads: str) ->
         )
     site_url = links.site_url() and links.address(links.site_url(), "", language)
     settings = {"DOWNLOADS": downloads, "SITE_URL": site_url}
-    # What finishes the pages, too: they are not built again because of it, but would stay as they were.
+    # And what finishes the pages: when that changed, the old ones must not stay.
     finish = [Path(module.__file__).read_bytes() for module in (slim, policy)]
     outside = [os.environ.get(name) for name in ("REPO_URL", "SOURCE_DATE_EPOCH")]
     digest = hashlib.sha256(repr([settings, outside, finish]).encode())

@@ -1,6 +1,6 @@
 """TRL's SFT with LoRA under ZeRO-3, checkpointing as TRL sets it: `torchrun --nproc-per-node 2 trl_sft.py`.
 
-TRL 0.27 checkpoints non-reentrantly and fails with DeepSpeed up to 0.19.2; 0.28 makes it reentrant. CPU is enough.
+With DeepSpeed 0.19.2, TRL 0.27.2 checkpoints non-reentrantly and fails; 0.28.0 makes it reentrant. CPU is enough.
 """
 
 import os
