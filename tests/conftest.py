@@ -114,14 +114,20 @@ def chromium() -> str:
     return program
 
 
-@pytest.fixture(scope="session")
-def browser():
+@contextlib.contextmanager
+def a_browser():
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=QUIET)
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    with a_browser() as browser:
+        yield browser
 
 
 def lighthouse(address: str, categories: Iterable[str], pages: Iterable[str]) -> Iterator[dict]:
@@ -281,12 +287,15 @@ def visit(browser, address, names, scripts=(), **context):
     with browser.new_context(**context) as opened:
         for script in (STOPPED, *scripts):
             opened.add_init_script(script)
-        count = 1 if address.startswith("file:") else AHEAD  # from disk nothing is waited for, and one may never be idle
-        for first in range(0, len(names), count):
-            ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + count]]
+        for first in range(0, len(names), AHEAD):
+            ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + AHEAD]]
+            if address.startswith("file:"):  # from disk one that lies behind may never be told idle
+                for _, page, *_ in ahead:
+                    page.wait_for_load_state("load")
+                page.wait_for_timeout(500)
             for name, page, requests, complaints in ahead:
                 page.bring_to_front()  # what lies behind draws seldom
-                page.wait_for_load_state("networkidle")
+                page.wait_for_load_state("load" if address.startswith("file:") else "networkidle")
                 page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
                 yield name, page, requests, complaints
                 page.close()

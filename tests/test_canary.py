@@ -100,6 +100,12 @@ def test_nothing_changed_but_the_releases(toy):
     assert f"- `iniconfig` `{then}` → `{now}`" in canary.markdown(report)
 
 
+def test_a_bound_behind_a_pin_holds(toy):
+    (toy.root / "snippets" / "environments" / "tiny.txt").write_text("iniconfig==1.1.0,<2  # the last of its kind\n")
+    report = toy.watch()
+    assert not report.changes and report.releases["tiny"] == {"iniconfig": ("1.1.0", "1.1.1")}
+
+
 def test_a_changed_message(toy):
     toy.says(SAID.format(3, "of layer x"))
     (change,) = toy.watch().changes

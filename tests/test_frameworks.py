@@ -34,7 +34,9 @@ def seen(request, known):
     for it in selected(request, "seen"):
         groups.setdefault((it["incident"], it["environment"]), []).append(it["name"])
         futures[it["incident"], it["name"]] = Future()
-    pythons = {environment: lab.interpreter(known.root, environment) for _, environment in groups}
+    environments = list(dict.fromkeys(environment for _, environment in groups))
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        pythons = dict(zip(environments, pool.map(lambda it: lab.interpreter(known.root, it), environments)))
 
     def run(id, environment):
         with launch.Commands(known, known.incidents[id], pythons[environment]) as commands:

@@ -119,8 +119,8 @@ def toy(tmp_path_factory, known):
 
 @pytest.fixture(autouse=True)
 def quick_and_clean(monkeypatch, tmp_path):
-    monkeypatch.setattr(lab, "START_LIMIT", 20)
-    monkeypatch.setattr(launch, "START_LIMIT", 20)
+    monkeypatch.setattr(lab, "START_LIMIT", 10)
+    monkeypatch.setattr(launch, "START_LIMIT", 10)
     monkeypatch.setenv(MARK, MARK)  # other labs may be at work on this machine
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))

@@ -28,14 +28,17 @@ def test_outcome(observed, known, incident, variant):
 
 
 def one_of_each_kind():
-    """The baseline, the fix, and the first variant of every other outcome and launcher."""
+    """Of each incident the baseline, the fix and the first variant of each file; of all, the first of every other outcome
+    and launcher. Evidence has a lone launch of each variant."""
+    known = set()
     for incident in KNOWN.incidents.values():
-        kinds = {}
+        names = ["reported", incident.file.fix.variant]
         for variant in incident.variants.values():
             if declared := variant.declared.get("current"):
-                kinds.setdefault((str(declared), variant.launcher, variant.processes, variant.file), variant.name)
-        names = {"reported", incident.file.fix.variant, *kinds.values()}
-        yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in sorted(names))
+                kinds = {(incident.id, variant.file), (str(declared), variant.launcher, variant.processes)}
+                names += [variant.name] if kinds - known else []
+                known |= kinds
+        yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in dict.fromkeys(names))
 
 
 @pytest.fixture(scope="module")

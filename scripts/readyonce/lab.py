@@ -89,15 +89,20 @@ def newest(root: Path, environment: str, say: Callable[[str], None] = print) -> 
     """The Python of an environment made afresh, of the newest releases of what its list pins that go together."""
     say(f"Installing the newest releases of environment {environment} ...")
     folder = root / "build" / "environments" / f"newest-of-{environment}"
-    wanted = pins(root, environment)
-    _install(folder, [name for name in wanted if name == "torch"], *wanted)
+    wanted = {name: name + bound for name, _, bound in _requirements(root, environment)}
+    _install(folder, [wanted[name] for name in wanted if name == "torch"], *wanted.values())
     return folder / "bin" / "python"
 
 
 def pins(root: Path, environment: str) -> dict[str, str]:
     """The packages that its list names, each with the release it pins."""
+    return {name: pin for name, pin, _ in _requirements(root, environment)}
+
+
+def _requirements(root: Path, environment: str) -> list[tuple[str, str, str]]:
+    """(name, pin, bound) of each line: `transformers==4.57.6,<5` is the release pinned, and how far newer ones may go."""
     lines = (line.split("#")[0].strip() for line in _list(root, environment).read_text(encoding="utf-8").splitlines())
-    return dict(line.partition("==")[::2] for line in lines if line)
+    return [re.match(r"([\w.-]+)(?:==([^,]+),?)?(.*)", line).groups("") for line in lines if line]
 
 
 def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
