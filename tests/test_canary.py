@@ -63,14 +63,18 @@ class Toy:
         (self.folder / "other.sh").write_text("exit 0\n")
 
     def stored(self, message: str, options=("--indent", "--sort-keys")) -> None:
-        versions = {"name": "tiny", "date": "2026-01-01", "python": "3.11", "platform": "x", "device": "cpu"}
         run = {"variant": "fails", "outcome": "error", "error": "ddp-ready-twice", "message": message}
+        self.ran("tiny", run, options={"python -m json.tool": list(options)})
+
+    def ran(self, environment: str, run: dict, **more) -> Path:
+        versions = {"name": environment, "date": "2026-01-01", "python": "3.11", "platform": "x", "device": "cpu"}
         evidence = {
             "environment": versions | {"backend": "gloo", "world_size": 2, "versions": {}},
-            "options": {"python -m json.tool": list(options)},
             "runs": [run | {"repeats": 3, "alone": True, "seconds": 1.0}],
         }
-        (self.folder / "evidence" / "tiny.json").write_text(json.dumps(evidence))
+        path = self.folder / "evidence" / f"{environment}.json"
+        path.write_text(json.dumps(evidence | more))
+        return path
 
     def with_impossible(self) -> None:
         edit(self.folder / "incident.yml", "[tiny, older]", "[tiny, older], other.sh: [impossible]")
@@ -190,6 +194,19 @@ def test_the_command(toy, monkeypatch, capsys):
     toy.with_impossible()
     assert cli.main(["verify", "--environment", "newest", "--report", str(written)]) == 1
     assert "## What changed" in written.read_text() and "impossible" in capsys.readouterr().out
+
+
+def test_an_environment_that_cannot_be_made_is_recorded_but_takes_no_evidence(toy, monkeypatch, capsys):
+    monkeypatch.setenv("READYONCE_ROOT", str(toy.root))
+    toy.with_impossible()
+    verify = ["verify", "RO-0900", "--environment", "impossible", "--write"]
+    assert cli.main(verify) == 1 and "No solution found" in capsys.readouterr().err
+    recorded = json.loads((toy.folder / "evidence" / "impossible.json").read_text())
+    assert not recorded["runs"] and "No solution found" in recorded["not_run"]
+    assert cli.main(verify) == 0  # known, and so no difference
+    ran = toy.ran("impossible", {"variant": "other", "outcome": "match", "gradient_error": 0.0})
+    before = ran.read_bytes()
+    assert cli.main(verify) == 1 and ran.read_bytes() == before
 
 
 @pytest.mark.parametrize(
