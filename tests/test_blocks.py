@@ -64,7 +64,8 @@ def test_block(page, block):
         case language:
             pytest.fail(f"a block with language {language!r} is not tested")
     # What needs the whole project: options, includes and the like.
-    wrong = [p for p in problems() if p.file == str(page.path.relative_to(ROOT)) and p.line == block.line]
+    lines = range(block.line, block.line + 1 + len(block.content.splitlines()))
+    wrong = [p for p in problems() if p.file == str(page.path.relative_to(ROOT)) and p.line in lines]
     assert not wrong, "\n".join(map(str, wrong))
 
 

@@ -143,7 +143,10 @@ def test_translated_section_dropped(copy):
 
 def test_option_that_the_framework_does_not_have(copy):
     edit(copy / "snippets/RO-0001/launch.sh", "--gradient_checkpointing_kwargs", "--gradient_checkpointing_arguments")
-    assert "has no option `--gradient_checkpointing_arguments`" in red(copy, "test_blocks.py", "-k", "RO-0001")
+    said = red(copy, "test_check.py::test_nothing_to_mend")
+    lines = (copy / "snippets/RO-0001/launch.sh").read_text(encoding="utf-8").splitlines()
+    (at,) = [number for number, line in enumerate(lines, 1) if "--gradient_checkpointing_arguments" in line]
+    assert f"snippets/RO-0001/launch.sh:{at}: `swift rlhf` has no option `--gradient_checkpointing_arguments`" in said
 
 
 def test_option_in_a_block_of_the_page(copy):

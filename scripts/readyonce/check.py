@@ -439,10 +439,8 @@ def _pages(catalog: Catalog) -> None:
         for language in LANGUAGES:
             if page := pages[language].get(f"incidents/{id}.md"):
                 _article(catalog, incident, page, language)
-        article = pages["en"].get(f"incidents/{id}.md")
-        shown = {include.path for include in article.includes} if article else set()
-        for name in sorted(os.listdir(incident.folder)):  # a command that only the page of files shows
-            if name.endswith(".sh") and f"{id}/{name}" not in shown:
+        for name in sorted(os.listdir(incident.folder)):
+            if name.endswith(".sh"):
                 _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
     for name in sorted(pages["en"]):
         found = re.fullmatch(r"incidents/(RO-\d{4})(?:\.md|/files\.md)", name)
@@ -588,7 +586,7 @@ def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> No
                 )
         case "bash":
             if not block.is_include:
-                _options(catalog, page.path, block.line, block.content, recorded)
+                _options(catalog, page.path, block.line + 1, block.content, recorded)
         case "json":
             try:
                 block.is_include or json.loads(block.content)
@@ -606,14 +604,10 @@ def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> No
                 f"a fenced block with language `{language}`",
                 "Use python, bash, json, yaml, nginx, console or text: those are tested.",
             )
-    for include in block.includes:
-        if block.language == "bash" and (path := articles.find(include, [catalog.root / "snippets"])):
-            script = articles.section(catalog.text(path), include.section)
-            _options(catalog, page.path, block.line, script, recorded)
 
 
-def _options(catalog: Catalog, path: Path, line: int, script: str, recorded: Recorded) -> None:
-    """Each `--option` exists in every recorded parser of the command that it is given to."""
+def _options(catalog: Catalog, path: Path, first: int, script: str, recorded: Recorded) -> None:
+    """Each `--option` exists in every recorded parser of the command that it is given to. Line `first` starts the script."""
     for words in commands(script):
         for command, environments in recorded.items():
             if words[: len(command.split())] != command.split():
@@ -622,10 +616,11 @@ def _options(catalog: Catalog, path: Path, line: int, script: str, recorded: Rec
                 option = word.partition("=")[0]
                 for environment, known in environments.items():
                     if option.startswith("--") and option not in known:
+                        before = script[: re.search(rf"{re.escape(option)}(?![\w-])", script).start()]
                         add(
                             catalog,
                             path,
-                            line,
+                            first + before.count("\n"),
                             f"`{command}` has no option `{option}` in `{environment}`",
                             "Write one that the framework has, or say on the page from which version on, and include it from a file.",
                         )
