@@ -61,6 +61,7 @@ clean: ## remove what was built, but not .venv
 
 .venv/tests.stamp: .venv/site.stamp tests/requirements.txt tests/lighthouse/package-lock.json
 	@echo "Installing what the tests need (torch, DeepSpeed, transformers, peft ...) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	@# Not compiled: Python compiles what is imported, a small part of it.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r tests/requirements.txt
 	@$(BIN)/npm ci --prefix tests/lighthouse --silent
 	@touch $@
