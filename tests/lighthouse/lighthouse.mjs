@@ -9,6 +9,8 @@ const atOnce = categories.includes("performance")
   ? {}
   : { disableFullPageScreenshot: true, pauseAfterFcpMs: 0, pauseAfterLoadMs: 0, networkQuietThresholdMs: 0, cpuQuietThresholdMs: 0 }
 const chrome = await launch({ chromePath: chromium, chromeFlags: ["--headless=new", ...flags] })
+for (const signal of ["SIGTERM", "SIGHUP"]) // the launcher knows SIGINT itself
+  process.on(signal, () => { chrome.kill(); process.exit(1) })
 try {
   for (const page of pages) {
     const { lhr } = await lighthouse(page, { port: chrome.port, logLevel: "error", onlyCategories: categories, ...atOnce })
