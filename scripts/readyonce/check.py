@@ -269,7 +269,8 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
 
 def _filled(catalog: Catalog, incident: Incident) -> None:
     pages = [catalog.root / "docs" / language / "incidents" / f"{incident.id}.md" for language in LANGUAGES]
-    for path in [*sorted(incident.folder.glob("*.*")), *filter(Path.is_file, pages)]:
+    files = [incident.folder / name for name in sorted(os.listdir(incident.folder)) if "." in name]
+    for path in [*files, *filter(Path.is_file, pages)]:
         text = catalog.text(path)
         for number, line in enumerate(text.splitlines() if "TODO" in text else (), 1):
             if "TODO" in line:
