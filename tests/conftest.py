@@ -287,15 +287,17 @@ def visit(browser, address, names, scripts=(), **context):
     with browser.new_context(**context) as opened:
         for script in (STOPPED, *scripts):
             opened.add_init_script(script)
+        from_disk = address.startswith("file:")
         for first in range(0, len(names), AHEAD):
             ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + AHEAD]]
-            if address.startswith("file:"):  # from disk one that lies behind may never be told idle
+            if from_disk:  # there one that lies behind may never be told idle
                 for _, page, *_ in ahead:
                     page.wait_for_load_state("load")
                 page.wait_for_timeout(500)
             for name, page, requests, complaints in ahead:
                 page.bring_to_front()  # what lies behind draws seldom
-                page.wait_for_load_state("load" if address.startswith("file:") else "networkidle")
+                if not from_disk:
+                    page.wait_for_load_state("networkidle")
                 page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
                 yield name, page, requests, complaints
                 page.close()

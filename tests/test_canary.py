@@ -110,6 +110,15 @@ def test_a_bound_behind_a_pin_holds(toy):
     assert not report.changes and report.releases["tiny"] == {"iniconfig": ("1.1.0", "1.1.1")}
 
 
+def test_what_a_list_holds(toy):
+    listed = toy.root / "snippets" / "environments" / "tiny.txt"
+    listed.write_text("# One.\na_b.c==1.0.post1\nd[e,f]==2.0,<3  # why\ng<4\nh==5; sys_platform == 'linux'\n")
+    assert lab.pins(toy.root, "tiny") == {"a_b.c": "1.0.post1", "d[e,f]": "2.0", "g": "", "h": "5"}
+    listed.write_text("a==1\n-r other.txt\n")
+    with pytest.raises(lab.LabError, match=r"tiny\.txt:2: `-r other\.txt` is no requirement: write"):
+        lab.pins(toy.root, "tiny")
+
+
 def test_a_changed_message(toy):
     toy.says(SAID.format(3, "of layer x"))
     (change,) = toy.watch().changes

@@ -119,8 +119,8 @@ def toy(tmp_path_factory, known):
 
 @pytest.fixture(autouse=True)
 def quick_and_clean(monkeypatch, tmp_path):
-    monkeypatch.setattr(lab, "START_LIMIT", 10)
-    monkeypatch.setattr(launch, "START_LIMIT", 10)
+    monkeypatch.setattr(lab, "START_LIMIT", 20)
+    monkeypatch.setattr(launch, "START_LIMIT", 20)
     monkeypatch.setenv(MARK, MARK)  # other labs may be at work on this machine
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -157,8 +157,10 @@ def ours() -> list[psutil.Process]:
     "name, outcome",
     [("fine", "match"), ("hangs", "hang"), ("raises", "error"), ("dies", "error"), ("tears-down", "teardown")],
 )
-def test_alone(toy, name, outcome):
+def test_alone(toy, monkeypatch, name, outcome):
     known, incident = toy
+    if outcome == "hang":
+        monkeypatch.setattr(lab, "START_LIMIT", 5)  # a hang is waited for to its end
     seen = lab.alone(known, incident, incident.variants[name], Path(sys.executable))
     assert seen.outcome == outcome, seen.log
     if name == "raises":
@@ -168,8 +170,10 @@ def test_alone(toy, name, outcome):
 @pytest.mark.parametrize(
     "name, outcome", [("fine", "match"), ("trains-wrong", "diverge"), ("hangs", "hang"), ("dies", "error")]
 )
-def test_command_of_a_framework(toy, name, outcome):
+def test_command_of_a_framework(toy, monkeypatch, name, outcome):
     known, incident = toy
+    if outcome == "hang":
+        monkeypatch.setattr(launch, "START_LIMIT", 5)
     with launch.Commands(known, incident, Path(sys.executable)) as commands:
         seen = commands.run(incident.variants[f"command-{name}"])
     assert seen.outcome == outcome, seen.log

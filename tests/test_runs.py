@@ -30,14 +30,14 @@ def test_outcome(observed, known, incident, variant):
 def one_of_each_kind():
     """Of each incident the baseline, the fix and the first variant of each file; of all, the first of every other outcome
     and launcher. Evidence has a lone launch of each variant."""
-    known = set()
+    met = set()
     for incident in KNOWN.incidents.values():
         names = ["reported", incident.file.fix.variant]
         for variant in incident.variants.values():
             if declared := variant.declared.get("current"):
                 kinds = {(incident.id, variant.file), (str(declared), variant.launcher, variant.processes)}
-                names += [variant.name] if kinds - known else []
-                known |= kinds
+                names += [variant.name] if kinds - met else []
+                met |= kinds
         yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in dict.fromkeys(names))
 
 

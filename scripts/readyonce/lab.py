@@ -101,8 +101,14 @@ def pins(root: Path, environment: str) -> dict[str, str]:
 
 def _requirements(root: Path, environment: str) -> list[tuple[str, str, str]]:
     """(name, pin, bound) of each line: `transformers==4.57.6,<5` is the release pinned, and how far newer ones may go."""
-    lines = (line.split("#")[0].strip() for line in _list(root, environment).read_text(encoding="utf-8").splitlines())
-    return [re.match(r"([\w.-]+)(?:==([^,]+),?)?(.*)", line).groups("") for line in lines if line]
+    path, found = _list(root, environment), []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line := line.split("#")[0].strip():
+            read = re.fullmatch(r"(\w[\w.-]*(?:\[[\w,.-]+\])?)(?:==([^,;\s]+),?)?(.*)", line)
+            if not read:
+                raise LabError(f"{path.relative_to(root)}:{number}: `{line}` is no requirement: write name==release")
+            found.append(read.groups(""))
+    return found
 
 
 def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
