@@ -8,7 +8,6 @@ import re
 import shlex
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -627,16 +626,11 @@ def _options(catalog: Catalog, path: Path, first: int, script: str, recorded: Re
                         )
 
 
-@lru_cache(256)  # both languages show the same commands
-def commands(script: str) -> tuple[list[str], ...]:
+def commands(script: str) -> Iterator[list[str]]:
     """The simple commands of a script that are given options, as words, without leading assignments.
 
     `torchrun ... -m MODULE ...` is two: the launcher with its options, and `python -m MODULE ...`.
     """
-    return tuple(_commands(script))
-
-
-def _commands(script: str) -> Iterator[list[str]]:
     for line in script.replace("\\\n", " ").splitlines():
         if "--" not in line:
             continue
