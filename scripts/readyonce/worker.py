@@ -1,7 +1,7 @@
 """Runs many variants in one launch: `torchrun ... worker.py plan.json`, started by the lab.
 
 Needs torch only, since it runs in environments that know nothing of this package. The plan is
-`{"results": path, "items": [{"file", "variant", "processes", "launcher"}]}`; rank 0 appends one
+`{"results": path, "items": [{"file", "variant", "processes", "launcher"}], "guard": path or null}`; rank 0 appends one
 JSON line to `results` for each item done: `{"item": index, "ranks": [record of each rank]}`, where
 a record is what the repro's `run` returned, or `{"error": message}`; both with `seconds`.
 """
@@ -32,6 +32,7 @@ def main(plan_path):
         is_master=rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True",
         timeout=timedelta(hours=1),  # the lab's watchdog is stricter
     )
+    guard = load(plan["guard"]) if plan.get("guard") else None
     modules = {path: load(path) for path in dict.fromkeys(item["file"] for item in plan["items"])}
     gc.freeze()
     # Groups in this order: without a process group, alone in one, and the whole world, which stays
@@ -44,7 +45,7 @@ def main(plan_path):
             if (size := size_of(item)) != group:
                 group = regroup(size, store, rank, world_size)
             if rank < max(size, 1):
-                record = observe(modules[item["file"]], item["variant"])
+                record = observe(modules[item["file"]], item["variant"], guard, f"{index}")
                 store.set(f"{index}/{rank}", json.dumps(record))
             if rank == 0:
                 ranks = [json.loads(store.get(f"{index}/{r}")) for r in range(max(size, 1))]
@@ -86,14 +87,23 @@ def regroup(size, store, rank, world_size):
     return size
 
 
-def observe(module, variant):
+def observe(module, variant, guard=None, name=None):
     started = time.perf_counter()
-    try:
-        with contextlib.redirect_stdout(sys.stderr):
+    guards = ()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        if guard:
+            watching = guard.automatic(steps=None, on_finding="record", timeout=20, name=name)
+            guards = stack.enter_context(watching)
+        try:
             record = dict(module.run(variant))
-    except Exception as error:
-        record = {"error": message_of(error)}
-        del error
+        except Exception as error:
+            record = {"error": message_of(error)}
+            del error
+    if guard:
+        found = sorted((finding.step, finding.code) for it in guards for finding in it.findings)
+        record["guard"] = {"codes": [code for _, code in found], "step": found[0][0] if found else None}
+    del guards
     gc.collect()  # a failed variant leaves its model and its hooks in the traceback
     gc.freeze()  # DeepSpeed collects many times a run, and would look at all that imports and runs left
     return {**record, "seconds": time.perf_counter() - started}

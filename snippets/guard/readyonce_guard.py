@@ -1,0 +1,1113 @@
+"""Stops a training that is about to take a step on wrong gradients. One file, needs torch >= 2.4 only.
+
+    from readyonce_guard import watch
+    watch(model)                          # after DDP(model), deepspeed.initialize(...), fully_shard(model), prepare(model)
+
+    trainer.add_callback(readyonce_guard.callback(trainer))            # transformers' Trainer, TRL, ms-swift
+    Trainer(callbacks=[readyonce_guard.lightning_callback()])          # Lightning
+    python -m readyonce_guard -- torchrun --nproc-per-node 8 train.py  # no change of code
+
+It looks at the first optimizer steps (three, unless told otherwise), then removes itself. Hooks count in how many pieces
+each gradient came; before each optimizer step the ranks exchange a digest over the process group's store, not over
+its network, so that no collective of the training is ever out of order. All ranks stop together.
+"""
+
+import argparse
+import base64
+import contextlib
+import functools
+import hashlib
+import importlib.machinery
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+import weakref
+from dataclasses import dataclass, field
+
+SITE = os.environ.get("READYONCE_SITE", "")  # the address of the wiki; pages are named below it
+SETTINGS = "READYONCE_GUARD"  # what `python -m readyonce_guard` tells the processes that it starts
+SAMPLED, ELEMENTS = 16, 8192  # whether weights move is told by so many parameters and elements: at most 0.5 MB
+
+# code -> what is wrong, what it does to training, the page, how sure it is
+CODES = {
+    "twice": (
+        "the gradient came in more than one piece in one backward: a checkpointed module runs more than once, "
+        "under reentrant checkpointing",
+        "a piece that comes after the reduction is lost, or is added on one rank only",
+        "already-trained/",
+        "sure",
+    ),
+    "static": (
+        "static_graph=True, and the gradient came in another number of pieces than in the first backward",
+        "DDP reduces it too early or not at all; the ranks drift apart",
+        "already-trained/",
+        "sure",
+    ),
+    "stale": (
+        "no gradient came in the first micro-batch of this step, and earlier steps had one",
+        "ZeRO-3 applies the gradient of an earlier step again",
+        "incidents/RO-0005/",
+        "sure",
+    ),
+    "ranks": ("the gradient differs between the ranks", "the ranks drift apart", "already-trained/", "sure"),
+    "bypassed": (
+        "the gradient differs between the ranks, and the wrapper was not called: the inner model was "
+        "(`.module(...)`, `unwrap_model`)",
+        "nobody averages the gradients; the ranks drift apart",
+        "guard/",
+        "sure",
+    ),
+    "unsynced": (
+        "the last backward before this optimizer step ran under no_sync, or with gradient sync switched off",
+        "this rank's own gradients are applied, or none; the ranks drift apart",
+        "guard/",
+        "sure",
+    ),
+    "unmet": (
+        "the wrapper does not manage this trainable parameter (added or unfrozen after wrapping, or left out)",
+        "nobody averages its gradient; the ranks drift apart",
+        "guard/",
+        "sure",
+    ),
+    "start": ("the ranks start from different weights", "they train different models", "guard/", "sure"),
+    "buffers": ("the ranks start from different buffers", "they compute different losses", "guard/", "likely"),
+    "drift": ("the weights differ between the ranks, though they were equal", "they train different models",
+              "already-trained/", "sure"),
+    "settings": ("the ranks step with different optimizer settings", "the ranks drift apart", "guard/", "sure"),
+    "kept": (
+        "the last step's gradient was still there when this step's backward began: zero_grad() is missing",
+        "each step repeats all earlier gradients",
+        "guard/",
+        "sure",
+    ),
+    "optimizer": (
+        "the optimizer does not hold this trainable parameter of the model (made before the model was wrapped, "
+        "sharded or unfrozen?)",
+        "it never moves",
+        "guard/",
+        "likely",
+    ),
+    "still": ("an optimizer step moved no weight", "the training has no effect", "guard/", "sure"),
+    "absent": ("a rank did not come to the comparison", "the others would wait for it", "guard/", "sure"),
+    "failed": ("a rank raised an error in its backward", "the others would wait for it", "guard/", "sure"),
+    "replay": (
+        "the gradient differs from the one without reentrant checkpointing and without the wrapper",
+        "training follows another gradient than the loss has",
+        "already-trained/",
+        "sure",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Finding:
+    code: str
+    step: int  # optimizer steps that were taken before it was seen
+    parameters: tuple[str, ...] = ()
+    detail: str = ""
+
+    def __str__(self):
+        says, does, page, sure = CODES[self.code]
+        names = ", ".join(self.parameters[:5])
+        if len(self.parameters) > 5:
+            names += f" and {len(self.parameters) - 5} more"
+        return (
+            f"[{self.code}] before optimizer step {self.step + 1}: {says}"
+            + (f"\n  parameters: {names}" if names else "")
+            + (f"\n  seen: {self.detail}" if self.detail else "")
+            + f"\n  what it does: {does}\n  how sure: {sure}\n  the fix: ReadyOnce, {SITE}/{page}"
+        )
+
+
+class GuardError(RuntimeError):
+    """Raised on all ranks before the optimizer moves anything; `findings` says why."""
+
+    def __init__(self, findings):
+        self.findings = list(findings)
+        super().__init__("ReadyOnce guard\n" + "\n".join(map(str, self.findings)))
+
+
+# ------------------------------------------------------------------------------ what is shared by all guards
+
+_guards = []
+_lock = threading.Lock()
+_running = 0  # outer backwards at work now, over all threads
+_overlapped = False  # two of them ran at the same time
+_backward = None  # torch's own, while ours stands in its place
+_handles = []
+_count = itertools.count()
+
+
+def _install():
+    global _backward
+    import torch
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    if _backward is None:
+        _backward = torch.autograd.backward
+        torch.autograd.backward = functools.wraps(_backward)(_watched_backward)
+    if not _handles:
+        _handles.append(register_optimizer_step_pre_hook(_before_step))
+
+
+def _uninstall():
+    global _backward
+    import torch
+
+    if _backward is None or any(not guard.done for guard in _guards):
+        return
+    _guards.clear()
+    if getattr(torch.autograd.backward, "__wrapped__", None) is _backward:  # else somebody stands on top of us: stay
+        torch.autograd.backward = _backward
+        _backward = None
+    while _handles:
+        _handles.pop().remove()
+
+
+def _watched_backward(*args, **kwargs):
+    import torch
+
+    global _running, _overlapped
+    # Inside a node of a running backward this is the inner one of reentrant checkpointing, in whatever thread.
+    if not _guards or torch._C._current_graph_task_id() != -1:
+        return (_backward or torch.autograd.backward)(*args, **kwargs)
+    original = _backward
+    _uninstall()  # a guard that was done took its hooks off where it stood; the rest only now
+    watching = [guard for guard in _guards if not guard.done]
+    with _lock:
+        _running += 1
+        _overlapped = _running > 1
+    try:
+        for guard in watching:
+            guard._begin()
+        try:
+            result = original(*args, **kwargs)
+        except Exception as error:
+            for guard in watching:
+                guard._failed(error)
+            raise
+        for guard in watching:
+            guard._end(_overlapped)
+        return result
+    finally:
+        with _lock:
+            _running -= 1
+
+
+def _before_step(optimizer, args, kwargs):
+    watching = [guard for guard in _guards if not guard.done]
+    closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
+    if not callable(closure):
+        for guard in watching:
+            guard._stepping(optimizer)
+        return None
+
+    def judged():  # Lightning and LBFGS compute the gradients inside the step
+        loss = closure()
+        for guard in watching:
+            guard._stepping(optimizer)
+        return loss
+
+    if "closure" in kwargs:
+        return args, {**kwargs, "closure": judged}
+    return (args[0], judged, *args[2:]), kwargs
+
+
+# ------------------------------------------------------------------------------ one watched model
+
+
+def watch(model, steps=3, on_finding="raise", timeout=120, name=None):
+    """Watch the first `steps` optimizer steps of a model; `None` watches until `remove()`.
+
+    `model` is what you call in training: the DDP or FSDP wrapper, DeepSpeed's engine, what `accelerator.prepare`
+    returned. `on_finding` is "raise", "warn", or "record" (only `guard.findings`). A rank that does not come to a
+    comparison within `timeout` seconds is a finding. Works as a context manager too.
+    """
+    for guard in _guards:
+        if guard.model is model and not guard.done:
+            guard._say("already watched: the first guard stays, this call adds nothing")
+            return guard
+    return Guard(model, steps, on_finding, timeout, name)
+
+
+class Guard:
+    def __init__(self, model, steps, on_finding, timeout, name):
+        if on_finding not in ("raise", "warn", "record"):
+            raise ValueError(f'on_finding is "raise", "warn" or "record", not {on_finding!r}')
+        if steps is not None and steps < 1:
+            raise ValueError(f"steps is at least 1, not {steps}")
+        self.model, self.steps, self.on_finding, self.timeout = model, steps, on_finding, timeout
+        self.name = name or str(next(_count))
+        self.findings, self.lines, self.notes = [], [], []
+        self.step = self.micro = self.calls = self.bytes_sent = 0
+        self.done, self.synced, self.graph, self.had = False, True, None, set()
+        self.pending, self.before, self.candidates, self.stepped = [], None, [], set()
+        self.held, self.optimizers, self.failing, self.fresh = set(), weakref.WeakSet(), False, False
+        self.inner = _inner(model)
+        self.kind, self.stage = _strategy(model)
+        named = [(n, p) for n, p in self.inner.named_parameters() if p.requires_grad]
+        self.names, self.params = [n for n, _ in named], [p for _, p in named]
+        self.index = {id(p): i for i, p in enumerate(self.params)}
+        self.pieces = [0] * len(self.params)
+        self.buffers = None
+        self.handles = [p.register_post_accumulate_grad_hook(self._counter(i)) for i, p in enumerate(self.params)]
+        self.handles.append(model.register_forward_pre_hook(self._called))
+        _install()
+        _guards.append(self)
+        self._say(self._introduction())
+
+    # -------------------------------------------------------------- attached and removed
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        self.remove()
+
+    def remove(self):
+        """Take every hook off again; nothing is left behind."""
+        self._finish()
+        _uninstall()
+
+    def _finish(self):
+        """What can be taken off from inside an optimizer step; the rest goes when the next backward begins."""
+        if self.done:
+            return
+        self.done = True
+        for handle in self.handles:
+            handle.remove()
+        self.handles, self.params, self.pieces, self.before, self.buffers = [], [], [], None, None
+        self.model = self.inner = None
+        self.candidates, self.index = [], {}
+
+    def _say(self, line):
+        self.lines.append(line)
+        if self.on_finding != "record" and _rank() == 0:
+            print(f"readyonce guard: {line}", file=sys.stderr, flush=True)
+
+    def _introduction(self):
+        ranks = len(self._group())
+        what = {"zero": f"DeepSpeed ZeRO-{self.stage}", "plain": "a model without a wrapper", "ddp": "DDP"}
+        told = what.get(self.kind, self.kind.upper())
+        steps = "until removed" if self.steps is None else f"for {self.steps} optimizer steps"
+        line = f"watching {told}, {ranks} rank{'s' * (ranks > 1)}, {len(self.params)} trainable parameters, {steps}"
+        if not self.params:
+            line += "; it has no trainable parameter: nothing will be seen"
+        if ranks == 1:
+            line += "; one process, there is nothing to compare: only `kept`, `optimizer` and `still` can be seen"
+        if left_out := self._not_covered():
+            line += "; not covered: " + ", ".join(left_out)
+        return line
+
+    def _not_covered(self):
+        left_out = []
+        if any(type(m).__name__ == "PipelineEngine" for m in self.model.modules()):
+            left_out.append("pipeline parallelism")
+        if ignored := [n for n, p in zip(self.names, self.params) if self._is_local(n, p)]:
+            left_out.append(f"{len(ignored)} parameters that differ between ranks by design (experts, or ignored)")
+        if any(_placements(p) - {"Shard"} and _mesh_dims(p) > 1 or "tp" in _mesh_names(p) for p in self.params):
+            left_out.append("tensor parallelism and replicas of shards")
+        if self.kind in ("fsdp1", "fsdp2") or self.kind == "zero" and self.stage > 0:
+            left_out.append("the values of sharded gradients (their hooks and the weights' movement are watched)")
+        if _compiled_autograd():
+            left_out.append("compiled autograd, where hooks may not fire")
+        return left_out
+
+    def _is_local(self, name, p):
+        ignored = getattr(self.model, "parameters_to_ignore", ())
+        return name in ignored or getattr(p, "allreduce", True) is False
+
+    # -------------------------------------------------------------- what the hooks see
+
+    def _counter(self, i):
+        # Not bound to self: a hook must not keep the guard alive, nor look anything up.
+        pieces = self.pieces
+
+        def count(_):
+            pieces[i] += 1
+
+        return count
+
+    def _called(self, *_):
+        import torch
+
+        if torch.is_grad_enabled():
+            self._next_step()
+            self.calls += 1
+            self.synced = _synchronises(self.model, self.kind)
+            if self.buffers is None:  # before the first forward changes them
+                self.buffers = self._buffers()
+
+    def _next_step(self):
+        """After an optimizer's step; a second optimizer may step on the same backward."""
+        if self.fresh:
+            self.micro, self.calls, self.fresh = 0, 0, False
+
+    def _begin(self):
+        self._next_step()
+        if _running == 1:
+            self._reset()
+        self.candidates = []
+        if self.micro == 0 and self.step and self.kind != "zero":
+            sample = [i for i in sorted(self.stepped) if self.params[i].grad is not None][:8]
+            kept = _norms([self.params[i].grad for i in sample]) if sample else []
+            self.candidates = [i for i, size in zip(sample, kept) if size != 0]
+
+    def _reset(self):
+        self.pieces[:] = [0] * len(self.pieces)
+
+    def _end(self, overlapped):
+        reached = any(self.pieces)
+        if not (reached or self.kind in ("fsdp1", "fsdp2") and self.calls):
+            return  # the backward of another model
+        if overlapped:
+            self._say("two backwards ran at the same time in two threads: the pieces of this one are not judged")
+            self.micro += 1
+            return
+        came = {i for i, n in enumerate(self.pieces) if n}
+        repeated = [i for i, n in enumerate(self.pieces) if n > 1]
+        by_ddp = self.kind == "ddp" and self.synced and self.calls
+        static = by_ddp and getattr(self.model, "static_graph", False)
+        if repeated and not static and (by_ddp or self.kind == "zero" and self.stage >= 2):
+            self._note("twice", repeated, f"{max(self.pieces)} pieces")
+        if static:
+            if self.graph is None:
+                self.graph = list(self.pieces)
+            changed = [i for i, n in enumerate(self.pieces) if n != self.graph[i]]
+            if changed:
+                i = changed[0]
+                self._note("static", changed, f"{self.pieces[i]} pieces, first {self.graph[i]}")
+        if self.kind == "zero" and self.stage == 3 and self.micro == 0:
+            if missing := sorted(self.had - came):
+                self._note("stale", missing)
+        if again := [i for i in self.candidates if self.pieces[i] or self.kind in ("fsdp1", "fsdp2")]:
+            self._note("kept", again)
+        if self.kind == "fsdp2":
+            self.synced = _synchronises(self.model, self.kind)
+        self.had |= came
+        self.micro += 1
+
+    def _failed(self, error):
+        """Tell what was seen in a backward that the framework ended; the others need not wait for this rank."""
+        repeated = [i for i, n in enumerate(self.pieces) if n > 1]
+        came = sum(1 for n in self.pieces if n)
+        if not came and not self.calls:
+            return
+        if repeated:
+            note = Finding("twice", self.step, self._named(repeated), f"{max(self.pieces)} pieces")
+            text = f"ReadyOnce guard, at this error: {note}"
+        else:
+            text = (
+                f"ReadyOnce guard, at this error: {came} of {len(self.params)} parameters had their gradient, none of "
+                f"them twice (before optimizer step {self.step + 1})\n  look it up: ReadyOnce, {SITE}/diagnose/"
+            )
+        if hasattr(error, "add_note") and self.on_finding != "record":
+            error.add_note(text)
+        self.notes.append(text)
+        self._reset()
+        if not self.failing:
+            self.failing = True
+            with contextlib.suppress(Exception):
+                self._post({"failed": f"{type(error).__name__}: {error}"[:300]})
+
+    def _note(self, code, indices=(), detail=""):
+        if all(code != seen[0] for seen in self.pending):
+            self.pending.append((code, sorted(indices), detail))
+
+    def _named(self, indices):
+        return tuple(self.names[i] for i in indices if i < len(self.names))
+
+    # -------------------------------------------------------------- before an optimizer step
+
+    def _stepping(self, optimizer):
+        if self.done:
+            return
+        if self.kind == "zero" and self.stage > 0:
+            # It steps flat shards, perhaps several times for one step of the engine.
+            if self.fresh or not self.micro or not _is_inside(optimizer, self.model):
+                return
+            mine = list(range(len(self.params)))
+        else:
+            theirs = [p for group in optimizer.param_groups for p in group["params"]]
+            mine = sorted(self.index[id(p)] for p in theirs if id(p) in self.index)
+            if not mine and not self._is_twin(theirs):
+                return
+            if not mine:
+                self._note("optimizer", range(len(self.params)), "it holds none of them")
+        rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
+        if not self.micro and not any(rates):
+            return  # a step that only makes the optimizer's state
+        self._check(optimizer, mine, max(rates, default=0) > 0)
+        self.fresh, self.stepped = True, set(mine)
+
+    def _is_twin(self, theirs):
+        """Other tensors of our shapes and without gradients, while ours have some: made of another copy of the model."""
+        import torch
+
+        if not theirs or any(p.grad is not None for p in theirs) or not self.micro:
+            return False
+        known = {id(p) for guard in _guards if guard is not self for p in guard.params}
+        if any(id(p) in known for p in theirs):
+            return False
+        sharded = self.kind in ("fsdp1", "fsdp2")
+        mine = sorted(tuple(p.shape) for p in self.params)
+        return sharded or sorted(tuple(p.shape) for p in theirs if isinstance(p, torch.Tensor)) == mine
+
+    def _check(self, optimizer, mine, moving):
+        group = self._group()
+        compared = self._compared(mine)
+        grads = [self.params[i].grad for i in compared]
+        norms = _norms([g for g in grads if g is not None])
+        sizes = iter(norms)
+        vector = [next(sizes) if g is not None else -1.0 for g in grads]
+        any_gradient = any(self.pieces) or any(p.grad is not None for p in self.params) or self.kind == "zero"
+        if self._unsynced():
+            self._note("unsynced")
+        if self.kind == "ddp" and self.step == 0:
+            self._note_unmet()
+        if moving and not any_gradient:
+            self._note("still", (), "no parameter has a gradient")
+        if any_gradient and not self.micro:
+            self._say("gradients came without torch.autograd.backward: their pieces are not judged")
+        if optimizer in self.optimizers and self.kind != "zero":  # by now all have stepped once
+            if outside := self.had - self.held - set(mine):
+                self._note("optimizer", outside, f"{len(outside)} of {len(self.params)}")
+        record = {
+            "found": self.pending,
+            "why": self._reason(),
+            "grads": _digest(vector),
+            "settings": _settings(optimizer, self.kind),
+            "here": _fingerprint(self.params),
+            "moved": self._moved(),
+            "gradient": any_gradient,
+        }
+        last = self.steps is not None and self.step + 1 >= self.steps
+        weights = self._weights() if self.step == 0 or last else []
+        record["weights"], record["buffers"] = _digest(weights), _digest(self.buffers or [])
+        self.pending = []
+        self.held |= set(mine)
+        self.optimizers.add(optimizer)
+        if len(group) > 1:
+            records, absent = self._exchange(record, group)
+        else:
+            records, absent = [record], []
+        findings = self._judge(records, absent, vector, compared, weights, group)
+        self._sample(moving)
+        self.step += 1
+        self._answer(findings)
+        if last and not self.done:
+            self._say(f"{self.steps} optimizer steps watched, {len(self.findings) or 'no'} findings; removed")
+            self._finish()
+
+    def _compared(self, mine):
+        """The parameters whose whole gradient each rank has, equal on all of them where training is right."""
+        if self.kind == "zero" and self.stage > 0:
+            return []
+        managed = _managed(self.model, self.kind)
+        return [i for i in mine if id(self.params[i]) not in managed and not self._is_local(self.names[i], self.params[i])]
+
+    def _weights(self):
+        """The size of each weight that all ranks hold whole."""
+        sharded = _managed(self.model, self.kind) if self.kind in ("fsdp1", "fsdp2") else set()
+        whole = [
+            p.detach()
+            for n, p in self.inner.named_parameters()
+            if id(p) not in sharded and not hasattr(p, "ds_id") and not self._is_local(n, p)
+        ]
+        return _norms(whole)
+
+    def _buffers(self):
+        if getattr(self.model, "broadcast_buffers", False):  # rank 0's will be everybody's
+            return []
+        whole = [b.detach() for b in self.inner.buffers() if b.is_floating_point() and not hasattr(b, "placements")]
+        return _norms(whole)
+
+    def _unsynced(self):
+        if self.kind in ("ddp", "fsdp1", "fsdp2"):
+            return bool(self.calls and not self.synced)
+        return False
+
+    def _reason(self):
+        if self.kind == "ddp" and not self.calls:
+            return "bypassed"
+        if self.kind in ("fsdp1", "fsdp2"):
+            return "unmet"
+        return "ranks"
+
+    def _note_unmet(self):
+        """Parameters that need a gradient now, and did not when DDP counted."""
+        new = [n for n, p in self.inner.named_parameters() if p.requires_grad and id(p) not in self.index]
+        with contextlib.suppress(Exception):
+            managed = self.model._get_ddp_logging_data()["num_parameter_tensors"]
+            ours = [n for n, p in zip(self.names, self.params) if not self._is_local(n, p)]
+            if new or len(ours) > managed:
+                detail = f"DDP manages {managed} of {len(ours) + len(new)} trainable parameters"
+                self._note("unmet", (), detail + (": not " + ", ".join(new[:5]) if new else ""))
+
+    # -------------------------------------------------------------- weights that do not move
+
+    def _sample(self, moving):
+        """Remember a little of the weights, to see in the next step whether this one moved any."""
+        self.before = None
+        if moving and self.params:
+            chosen = self.params[:: max(1, len(self.params) // SAMPLED)][:SAMPLED]
+            self.before = [_part(p).clone() for p in chosen]
+
+    def _moved(self):
+        import torch
+
+        if self.before is None:
+            return None
+        chosen = self.params[:: max(1, len(self.params) // SAMPLED)][:SAMPLED]
+        pairs = [(old, _part(p)) for old, p in zip(self.before, chosen)]
+        differ = [(old != new).any() for old, new in pairs if old.shape == new.shape and old.numel()]
+        if any(old.shape != new.shape for old, new in pairs):
+            return True
+        return bool(torch.stack([d.cpu() for d in differ]).any()) if differ else None
+
+    # -------------------------------------------------------------- between ranks
+
+    def _group(self):
+        """The global ranks that hold the same parameters."""
+        import torch.distributed as dist
+
+        if not (dist.is_available() and dist.is_initialized()):
+            return [0]
+        group = getattr(self.model, "process_group", None) if self.kind == "ddp" else None
+        if self.kind == "zero":
+            group = getattr(self.model, "data_parallel_group", None)
+        with contextlib.suppress(Exception):
+            return list(dist.get_process_group_ranks(group or dist.group.WORLD))
+        return list(range(dist.get_world_size()))
+
+    def _store(self):
+        import torch.distributed as dist
+
+        return dist.PrefixStore(f"readyonce-guard/{self.name}", dist.distributed_c10d._get_default_store())
+
+    def _post(self, record, part=""):
+        content = json.dumps(record)
+        self.bytes_sent += len(content)
+        self._store().set(f"{self.step}{part}/{_rank()}", content)
+
+    def _exchange(self, record, group, part=""):
+        """Every rank's record, and the ranks that did not come in time. Asks instead of waiting: the store's lock stays free."""
+        store = self._store()
+        self._post(record, part)
+        keys = [f"{self.step}{part}/{rank}" for rank in group]
+        limit, pause = time.monotonic() + self.timeout, 0.0002
+        missing = keys
+        while missing and time.monotonic() < limit:
+            if store.check(missing):
+                missing = []
+                break
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.02)
+            if pause == 0.02 and any(store.check([key]) and b'"failed"' in store.get(key)[:12] for key in missing):
+                break  # it will not come; no need to wait for the others
+        missing = [key for key in missing if not store.check([key])]
+        records = [json.loads(store.get(key)) for key in keys if key not in missing]
+        if self.step > 1 and not part:
+            with contextlib.suppress(Exception):
+                store.delete_key(f"{self.step - 2}/{_rank()}")
+        return records, [int(key.rpartition("/")[2]) for key in missing]
+
+    def _judge(self, records, absent, vector, compared, weights, group):
+        """The same findings on every rank, since each judges the same records."""
+        found = {}
+
+        def add(code, indices=(), detail=""):
+            known, words = found.get(code, ((), ""))
+            found[code] = (tuple(sorted({*known, *indices})), words or detail)
+
+        failed = [(rank, it["failed"]) for rank, it in zip(group, records) if "failed" in it]
+        for rank, error in failed:
+            add("failed", (), f"rank {rank}: {error}")
+        if failed:
+            absent = []
+        for rank in absent:
+            add("absent", (), f"rank {rank}, within {self.timeout} s")
+        if failed or absent:
+            return self._findings(found)
+        for record in records:
+            for code, indices, detail in record["found"]:
+                add(code, indices, detail)
+        why = next((it["why"] for it in records if it["why"] != "ranks"), "ranks")
+        exact = len({it["here"] for it in records}) == 1
+        for key, values, code in (("grads", vector, why), ("weights", weights, "start" if self.step == 0 else "drift")):
+            if len({it[key] for it in records}) > 1:
+                differing, detail = self._which(key, values, group, exact)
+                if differing:
+                    if key == "weights":
+                        add(code, (), detail)
+                    elif "unsynced" in found:  # that is why
+                        add("unsynced", [compared[i] for i in differing], detail)
+                    else:
+                        add(code, [compared[i] for i in differing], detail)
+        if self.step == 0 and len({it["buffers"] for it in records}) > 1:
+            add("buffers")
+        if len({it["settings"] for it in records}) > 1:
+            add("settings", (), " and ".join(sorted({it["settings"] for it in records}))[:200])
+        moved = [it["moved"] for it in records]
+        if any(m is not None for m in moved) and not any(moved) and any(it["gradient"] for it in records):
+            add("still", (), f"after step {self.step}")
+        return self._findings(found)
+
+    def _findings(self, found):
+        return [
+            Finding(code, self.step, self._named(indices), detail) for code, (indices, detail) in sorted(found.items())
+        ]
+
+    def _which(self, key, values, group, exact):
+        """Which values differ: asked only where the digests do."""
+        import torch
+
+        mine = torch.tensor(values, dtype=torch.float32)
+        told = base64.b64encode(bytes(mine.view(torch.uint8).tolist())).decode()
+        records, absent = self._exchange({"v": told}, group, f"/{key}")
+        if absent:
+            return [0], f"rank {absent[0]} did not tell which"
+        all_values = [
+            torch.frombuffer(bytearray(base64.b64decode(it["v"])), dtype=torch.float32) if it["v"] else mine[:0]
+            for it in records
+        ]
+        if len({len(v) for v in all_values}) > 1:
+            return [0] if len(mine) else [], "the ranks hold different numbers of tensors"
+        rows = torch.stack(all_values)
+        low, high = rows.amin(0), rows.amax(0)
+        same = (rows.view(torch.int32) == rows.view(torch.int32)[0]).all(0)
+        if not exact:  # other hardware may add up in another order
+            same |= (high - low) <= 1e-5 * high.abs()
+        differing = (~same).nonzero().flatten().tolist()
+        if not differing:
+            return [], ""
+        apart = ((high - low) / high.abs().clamp_min(1e-30))[differing]
+        if (low[differing] < 0).any():
+            return differing, "some ranks have no gradient"
+        return differing, f"sizes differ by up to {apart.max().item():.1e}"
+
+    def _answer(self, findings):
+        known = {finding.code for finding in self.findings}
+        fresh = [finding for finding in findings if finding.code not in known]
+        self.findings += fresh
+        if not findings or self.on_finding == "record":
+            return
+        if self.on_finding == "warn":
+            if _rank() == 0:
+                for finding in fresh:
+                    warnings.warn(f"ReadyOnce guard: {finding}", stacklevel=2)
+            return
+        self.remove()
+        raise GuardError(findings)
+
+
+# ------------------------------------------------------------------------------ how a model is trained
+
+
+def _inner(model):
+    inner = getattr(model, "_orig_mod", model)
+    kind = _strategy(model)[0]
+    return inner.module if kind in ("ddp", "zero") else inner
+
+
+def _strategy(model):
+    model = getattr(model, "_orig_mod", model)
+    names = {base.__name__ for base in type(model).__mro__}
+    if "DistributedDataParallel" in names:
+        return "ddp", 0
+    if "DeepSpeedEngine" in names:
+        return "zero", int(model.zero_optimization_stage())
+    for module in model.modules():
+        bases = {base.__name__ for base in type(module).__mro__}
+        if "FullyShardedDataParallel" in bases:
+            return "fsdp1", 0
+        if "FSDPModule" in bases:
+            return "fsdp2", 0
+    return "plain", 0
+
+
+def _synchronises(model, kind):
+    """Whether the backward of a forward that begins now averages gradients."""
+    if kind == "ddp":
+        return bool(model.require_backward_grad_sync)
+    modules = list(model.modules()) if kind in ("fsdp1", "fsdp2") else []
+    if kind == "fsdp1":
+        return all(getattr(m, "_sync_gradients", True) for m in modules)
+    for module in modules:
+        state = getattr(module, "_get_fsdp_state", None)
+        groups = [getattr(state(), "_fsdp_param_group", None)] if state else []
+        if any(group is not None and not group.reduce_grads for group in groups):
+            return False
+    return True
+
+
+def _managed(model, kind):
+    """The ids of the parameters that FSDP shards."""
+    managed = set()
+    if kind == "fsdp2":
+        managed = {id(p) for p in model.parameters() if hasattr(p, "placements")}
+    if kind == "fsdp1":
+        for module in model.modules():
+            flat = getattr(getattr(module, "_handle", None), "flat_param", None)
+            if flat is not None:
+                managed |= {id(flat), *(id(p) for p in getattr(flat, "_params", None) or ())}
+    return managed
+
+
+def _is_inside(optimizer, engine):
+    """Whether DeepSpeed's engine steps this optimizer."""
+    held = getattr(engine, "optimizer", None)
+    for _ in range(5):
+        if held is optimizer:
+            return True
+        held = getattr(held, "optimizer", None)
+    return getattr(engine, "basic_optimizer", None) is optimizer
+
+
+def _local(tensor):
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def _part(p):
+    """Some elements of what this rank holds of a parameter."""
+    held = getattr(p, "ds_tensor", None)
+    return _local((p if held is None else held).detach()).flatten()[:ELEMENTS]
+
+
+def _norms(tensors):
+    """The size of each tensor, in one pass over the memory and one transfer."""
+    import torch
+
+    if not tensors:
+        return []
+    whole = [_local(t.detach()) for t in tensors]
+    whole = [t.coalesce().values() if t.is_sparse else t for t in whole]
+    found = [None] * len(whole)
+    floating = [i for i, t in enumerate(whole) if t.is_floating_point() and t.numel()]
+    by_kind = {}
+    for i in floating:
+        by_kind.setdefault((whole[i].device, whole[i].dtype), []).append(i)
+    for (_, dtype), members in by_kind.items():
+        chosen = [whole[i] for i in members]
+        if dtype == torch.float64 or dtype == torch.float32:
+            sizes = torch._foreach_norm(chosen)
+        else:  # in its own type it would be rounded
+            sizes = [torch.linalg.vector_norm(t, dtype=torch.float32) for t in chosen]
+        for i, size in zip(members, torch.stack(sizes).to(torch.float32).cpu().tolist()):
+            found[i] = size
+    return [0.0 if size is None else size for size in found]
+
+
+def _digest(values):
+    import struct
+
+    return hashlib.blake2b(struct.pack(f"{len(values)}f", *values), digest_size=8).hexdigest()
+
+
+def _settings(optimizer, kind):
+    """What the ranks must agree on: the numbers of each parameter group. Shards may differ in how many there are."""
+
+    def told(group):
+        return sorted((k, v) for k, v in group.items() if isinstance(v, (int, float, bool, tuple, list)) and k != "params")
+
+    groups = [f"{key}={value}" for group in optimizer.param_groups for key, value in told(group)]
+    return f"{type(optimizer).__name__}: " + ", ".join(dict.fromkeys(groups))
+
+
+def _fingerprint(params):
+    import torch
+
+    device = params[0].device if params else torch.device("cpu")
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {torch.get_num_threads()}"
+    return f"{torch.__version__} {name} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _rank():
+    import torch.distributed as dist
+
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+
+
+def _placements(p):
+    return {type(it).__name__ for it in getattr(p, "placements", ())}
+
+
+def _mesh_dims(p):
+    return getattr(getattr(p, "device_mesh", None), "ndim", 1)
+
+
+def _mesh_names(p):
+    return getattr(getattr(p, "device_mesh", None), "mesh_dim_names", None) or ()
+
+
+def _compiled_autograd():
+    try:
+        from torch._dynamo import compiled_autograd
+
+        return bool(getattr(compiled_autograd, "compiled_autograd_enabled", False))
+    except ImportError:
+        return False
+
+
+# ------------------------------------------------------------------------------ the same micro-batch again
+
+# Of a right setting against the plain backward, the largest difference of any parameter, as a share of its largest value.
+# Measured; the limit is ten times the noise.
+NOISE = {"float32": 1e-6, "tf32": 1e-3, "bfloat16": 1e-2, "float16": 2e-3}
+
+
+@dataclass(frozen=True)
+class Replay:
+    difference: float  # of the worst parameter: max|gradient - replayed| / max|replayed|
+    parameter: str
+    noise: float  # the same between two replays
+    limit: float
+    differing: tuple[str, ...] = field(default=())
+
+
+def replay(model, closure, limit=None, on_finding="raise"):
+    """Compute the gradients once more, in one plain backward each rank, and compare.
+
+    Call it after the backward and before the optimizer's step, on all ranks. `closure(module)` computes the loss of the
+    same micro-batch with the inner model (of all micro-batches of the step, added up and scaled as you do, where there
+    are several). Reentrant checkpointing is off meanwhile. Dropout must be off: two replays that differ are an error.
+    """
+    import torch
+    import torch.distributed as dist
+
+    kind, stage = _strategy(model)
+    if kind in ("fsdp1", "fsdp2"):
+        raise NotImplementedError("replay is not covered for FSDP: no rank can compute a whole gradient alone")
+    inner = _inner(model)
+    named = [(n, p) for n, p in inner.named_parameters() if p.requires_grad]
+    params = [p for _, p in named]
+
+    def gradients():
+        with _without_reentrant(), torch.enable_grad():
+            grads = torch.autograd.grad(closure(inner), params, allow_unused=True)
+        grads = [torch.zeros_like(p) if g is None else g.detach().float() for g, p in zip(grads, params)]
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            for g in grads:
+                dist.all_reduce(g)
+                g /= dist.get_world_size()
+        return grads
+
+    if kind == "zero":
+        import deepspeed
+        from deepspeed.utils import safe_get_full_grad
+
+        actual = [safe_get_full_grad(p) for p in params]
+        with deepspeed.zero.GatheredParameters(params, enabled=stage == 3):
+            first, second = gradients(), gradients()
+    else:
+        actual = [p.grad for p in params]
+        first, second = gradients(), gradients()
+    actual = [torch.zeros_like(a) if g is None else g.float() for g, a in zip(actual, first)]
+
+    def apart(some, others):
+        return [((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item() for a, b in zip(some, others)]
+
+    noise, differences = max(apart(second, first), default=0.0), apart(actual, first)
+    if limit is None:
+        kinds = {str(p.dtype).removeprefix("torch.") for p in params}
+        if torch.is_autocast_enabled(params[0].device.type):
+            kinds.add(str(torch.get_autocast_dtype(params[0].device.type)).removeprefix("torch."))
+        if params[0].is_cuda and torch.backends.cuda.matmul.allow_tf32:
+            kinds.add("tf32")
+        limit = 10 * max(NOISE.get(kind, NOISE["float32"]) for kind in kinds)
+    if noise > limit:
+        raise ValueError(f"two replays differ by {noise:.1e}: switch dropout off, and let the closure repeat itself")
+    worst = max(range(len(params)), key=differences.__getitem__)
+    differing = tuple(n for (n, _), d in zip(named, differences) if not d <= limit)
+    result = Replay(differences[worst], named[worst][0], noise, limit, differing)
+    if differing and on_finding == "raise":
+        detail = f"off by {result.difference:.1e}, two right backwards by {noise:.1e}, limit {limit:.1e}"
+        raise GuardError([Finding("replay", 0, differing, detail)])
+    return result
+
+
+@contextlib.contextmanager
+def _without_reentrant():
+    """Reentrant checkpointing calls the function straight, however `checkpoint` was imported."""
+    from torch.utils import checkpoint as module
+
+    class Straight:
+        @staticmethod
+        def apply(function, preserve_rng_state, *args):
+            return function(*args)
+
+    original = module.CheckpointFunction
+    module.CheckpointFunction = Straight
+    try:
+        yield
+    finally:
+        module.CheckpointFunction = original
+
+
+# ------------------------------------------------------------------------------ frameworks
+
+
+def callback(trainer, steps=3, on_finding="raise", timeout=120):
+    """For transformers' Trainer and its children: `trainer.add_callback(callback(trainer))`."""
+    from transformers import TrainerCallback
+
+    class GuardCallback(TrainerCallback):
+        guard = None
+
+        def on_train_begin(self, args, state, control, **_):
+            self.guard = watch(trainer.model_wrapped, steps, on_finding, timeout)
+
+        def on_train_end(self, args, state, control, **_):
+            if self.guard:
+                self.guard.remove()
+
+    return GuardCallback()
+
+
+def lightning_callback(steps=3, on_finding="raise", timeout=120):
+    """For Lightning: `Trainer(callbacks=[lightning_callback()])`."""
+    try:
+        from lightning.pytorch.callbacks import Callback
+    except ImportError:
+        from pytorch_lightning.callbacks import Callback
+
+    class GuardCallback(Callback):
+        guard = None
+
+        def on_train_start(self, trainer, pl_module):
+            self.guard = watch(trainer.strategy.model, steps, on_finding, timeout)
+
+        def on_train_end(self, trainer, pl_module):
+            if self.guard:
+                self.guard.remove()
+
+        def on_exception(self, trainer, pl_module, exception):
+            self.on_train_end(trainer, pl_module)
+
+    return GuardCallback()
+
+
+@contextlib.contextmanager
+def automatic(steps=3, on_finding="raise", timeout=120, name=None):
+    """Watch each wrapped model from its first forward on. Yields the list of its guards."""
+    import torch
+    from torch.nn.modules.module import register_module_forward_pre_hook
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    guards, seen, wrappers, counter = [], weakref.WeakSet(), weakref.WeakSet(), itertools.count()
+    told = []
+    original = DistributedDataParallel.__init__
+
+    @functools.wraps(original)
+    def remembered(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        wrappers.add(self)
+
+    def before_forward(module, _):
+        if module in seen or not torch.is_grad_enabled():
+            return
+        seen.update(module.modules())  # the outermost module comes first
+        outer = next((w for w in list(wrappers) if module is w.module), module)  # the wrapper was bypassed
+        if _strategy(outer)[0] != "plain" and any(p.requires_grad for p in outer.parameters()):
+            guards.append(watch(outer, steps, on_finding, timeout, name and f"{name}/{next(counter)}"))
+            if outer is module and guards[-1].model is module:
+                guards[-1]._called()  # this forward runs already
+
+    def before_step(optimizer, args, kwargs):
+        if not guards and not told and on_finding != "record":
+            told.append("an optimizer steps, and no wrapped model was called: one process, or averaging of one's own")
+            print(f"readyonce guard: {told[0]}; nothing is watched", file=sys.stderr, flush=True)
+
+    handles = [register_module_forward_pre_hook(before_forward), register_optimizer_step_pre_hook(before_step)]
+    DistributedDataParallel.__init__ = remembered
+    try:
+        yield guards
+    finally:
+        for handle in handles:
+            handle.remove()
+        DistributedDataParallel.__init__ = original
+        for guard in guards:
+            guard.remove()
+
+
+class _AfterTorch:
+    """Watches for the import of torch, so that a process that needs none stays quick."""
+
+    def __init__(self, then):
+        self.then = then
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch.nn.parallel":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module):
+                load(module)
+                self.then()
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def _from_environment():
+    """Called by the sitecustomize of `main`, in every Python that the command starts."""
+    settings = json.loads(os.environ[SETTINGS])
+    kept = contextlib.ExitStack()
+    sys.meta_path.insert(0, _AfterTorch(lambda: kept.enter_context(automatic(**settings))))
+    _from_environment.kept = kept  # until the process ends
+
+
+CUSTOMIZE = """\
+import importlib.machinery, importlib.util, os, sys
+here = os.path.dirname(os.path.abspath(__file__))
+others = [place for place in sys.path if os.path.abspath(place) != here]
+spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
+if spec:  # the one that we stand in front of
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+import readyonce_guard
+readyonce_guard._from_environment()
+"""
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(
+        prog="python -m readyonce_guard",
+        description="Run a training command; stop it before its first step on wrong gradients.",
+    )
+    parser.add_argument("--steps", type=int, default=3, help="optimizer steps to watch (default 3)")
+    parser.add_argument("--warn", action="store_true", help="say what is found, and go on")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds to wait for a rank (default 120)")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
+    options = parser.parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command or options.steps < 1:
+        parser.error("name the command to run: python -m readyonce_guard -- torchrun train.py")
+    on_finding = "warn" if options.warn else "raise"
+    settings = {"steps": options.steps, "on_finding": on_finding, "timeout": options.timeout}
+    with tempfile.TemporaryDirectory(prefix="readyonce-guard-") as folder:
+        with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as file:
+            file.write(CUSTOMIZE)
+        with open(__file__, encoding="utf-8") as ours:
+            with open(os.path.join(folder, "readyonce_guard.py"), "w", encoding="utf-8") as file:
+                file.write(ours.read())
+        path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
+        environment = {**os.environ, "PYTHONPATH": path, SETTINGS: json.dumps(settings)}
+        try:
+            return subprocess.call(command, env=environment)
+        except FileNotFoundError:
+            parser.error(f"no such command: {command[0]}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
