@@ -81,6 +81,12 @@ CODES = {
     "drift": ("the weights differ between the ranks, though they were equal", "they train different models",
               "already-trained/", "sure"),
     "settings": ("the ranks step with different optimizer settings", "the ranks drift apart", "guard/", "sure"),
+    "data": (
+        "all ranks were given the same inputs in every forward of this step: no DistributedSampler?",
+        "each sample counts once for each rank, and the ranks add nothing to each other",
+        "guard/",
+        "likely",
+    ),
     "kept": (
         "the last step's gradient was still there when this step's backward began: zero_grad() is missing",
         "each step repeats all earlier gradients",
@@ -256,9 +262,10 @@ class Guard:
         self.names, self.params = [n for n, _ in named], [p for _, p in named]
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.pieces = [0] * len(self.params)
-        self.buffers = None
+        self.has_moved, self.had_gradient = False, []
+        self.buffers, self.inputs, self.rate = None, [], 0.0
         self.handles = [p.register_post_accumulate_grad_hook(self._counter(i)) for i, p in enumerate(self.params)]
-        self.handles.append(model.register_forward_pre_hook(self._called))
+        self.handles.append(model.register_forward_pre_hook(self._called, with_kwargs=True))
         _install()
         _guards.append(self)
         self._say(self._introduction())
@@ -335,20 +342,22 @@ class Guard:
 
         return count
 
-    def _called(self, *_):
+    def _called(self, _=None, args=(), kwargs={}):
         import torch
 
         if torch.is_grad_enabled():
             self._next_step()
             self.calls += 1
             self.synced = _synchronises(self.model, self.kind)
+            if tensors := [t.detach() for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor) and t.numel() > 1]:
+                self.inputs.append(_norms([t.float() for t in tensors]))
             if self.buffers is None:  # before the first forward changes them
                 self.buffers = self._buffers()
 
     def _next_step(self):
         """After an optimizer's step; a second optimizer may step on the same backward."""
         if self.fresh:
-            self.micro, self.calls, self.fresh = 0, 0, False
+            self.micro, self.calls, self.fresh, self.inputs = 0, 0, False, []
 
     def _begin(self):
         self._next_step()
@@ -434,6 +443,8 @@ class Guard:
             if self.fresh or not self.micro or not _is_inside(optimizer, self.model):
                 return
             mine = list(range(len(self.params)))
+            if not self.step:
+                self._note_left_out()
         else:
             theirs = [p for group in optimizer.param_groups for p in group["params"]]
             mine = sorted(self.index[id(p)] for p in theirs if id(p) in self.index)
@@ -444,8 +455,17 @@ class Guard:
         rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
         if not self.micro and not any(rates):
             return  # a step that only makes the optimizer's state
-        self._check(optimizer, mine, max(rates, default=0) > 0)
+        self._check(optimizer, mine, rates)
         self.fresh, self.stepped = True, set(mine)
+
+    def _note_left_out(self):
+        """Trainable parameters that DeepSpeed was given no optimizer for."""
+        engines = self.model.optimizer
+        groups = getattr(engines, "fp16_groups", None) or getattr(engines, "bit16_groups", None)
+        if groups:
+            held = {id(p) for group in groups for p in _flattened(group)}
+            if left_out := [i for i, p in enumerate(self.params) if id(p) not in held]:
+                self._note("optimizer", left_out, f"{len(left_out)} of {len(self.params)}")
 
     def _is_twin(self, theirs):
         """Other tensors of our shapes and without gradients, while ours have some: made of another copy of the model."""
@@ -460,20 +480,28 @@ class Guard:
         mine = sorted(tuple(p.shape) for p in self.params)
         return sharded or sorted(tuple(p.shape) for p in theirs if isinstance(p, torch.Tensor)) == mine
 
-    def _check(self, optimizer, mine, moving):
-        group = self._group()
+    def _check(self, optimizer, mine, rates):
+        group, moving = self._group(), max(rates, default=0) > 0
         compared = self._compared(mine)
         grads = [self.params[i].grad for i in compared]
         norms = _norms([g for g in grads if g is not None])
         sizes = iter(norms)
         vector = [next(sizes) if g is not None else -1.0 for g in grads]
-        any_gradient = any(self.pieces) or any(p.grad is not None for p in self.params) or self.kind == "zero"
+        hidden = self.kind == "zero" and self.stage > 0  # in DeepSpeed's own buffers
+        any_gradient = hidden or any(p.grad is not None for p in self.params)
+        if self.kind in ("fsdp1", "fsdp2"):  # this rank's shards
+            vector_of_shards = _norms([p.grad for p in self.params if p.grad is not None])
+        else:
+            vector_of_shards = vector
         if self._unsynced():
             self._note("unsynced")
         if self.kind == "ddp" and self.step == 0:
             self._note_unmet()
         if moving and not any_gradient:
             self._note("still", (), "no parameter has a gradient")
+        self.rate = max([self.rate, *rates])
+        if self.step and not self.rate and self.steps is not None and self.step + 1 >= self.steps:
+            self._note("still", (), "the learning rate was 0 in all watched steps")
         if any_gradient and not self.micro:
             self._say("gradients came without torch.autograd.backward: their pieces are not judged")
         if optimizer in self.optimizers and self.kind != "zero":  # by now all have stepped once
@@ -486,10 +514,13 @@ class Guard:
             "settings": _settings(optimizer, self.kind),
             "here": _fingerprint(self.params),
             "moved": self._moved(),
-            "gradient": any_gradient,
+            # A step on zeros moves nothing, rightly; where that cannot be seen, one such step proves nothing.
+            "gradient": self.step > 0 if hidden else any(size > 0 for size in vector_of_shards),
         }
         last = self.steps is not None and self.step + 1 >= self.steps
-        weights = self._weights() if self.step == 0 or last else []
+        weights = self._weights(all_of_them=self.step == 0)
+        flat = [size for sizes in self.inputs for size in sizes]
+        record["inputs"] = _digest(flat) if any(flat) else None
         record["weights"], record["buffers"] = _digest(weights), _digest(self.buffers or [])
         self.pending = []
         self.held |= set(mine)
@@ -513,13 +544,16 @@ class Guard:
         managed = _managed(self.model, self.kind)
         return [i for i in mine if id(self.params[i]) not in managed and not self._is_local(self.names[i], self.params[i])]
 
-    def _weights(self):
-        """The size of each weight that all ranks hold whole."""
+    def _weights(self, all_of_them):
+        """The size of each weight that all ranks hold whole; those that no step moves are looked at once."""
         sharded = _managed(self.model, self.kind) if self.kind in ("fsdp1", "fsdp2") else set()
         whole = [
             p.detach()
             for n, p in self.inner.named_parameters()
-            if id(p) not in sharded and not hasattr(p, "ds_id") and not self._is_local(n, p)
+            if (all_of_them or p.requires_grad)
+            and id(p) not in sharded
+            and not hasattr(p, "ds_id")
+            and not self._is_local(n, p)
         ]
         return _norms(whole)
 
@@ -556,7 +590,7 @@ class Guard:
     def _sample(self, moving):
         """Remember a little of the weights, to see in the next step whether this one moved any."""
         self.before = None
-        if moving and self.params:
+        if moving and self.params and not self.has_moved:
             chosen = self.params[:: max(1, len(self.params) // SAMPLED)][:SAMPLED]
             self.before = [_part(p).clone() for p in chosen]
 
@@ -653,11 +687,15 @@ class Guard:
                         add(code, [compared[i] for i in differing], detail)
         if self.step == 0 and len({it["buffers"] for it in records}) > 1:
             add("buffers")
+        if len(records) > 1 and len(seen := {it["inputs"] for it in records}) == 1 and seen != {None}:
+            add("data")
         if len({it["settings"] for it in records}) > 1:
             add("settings", (), " and ".join(sorted({it["settings"] for it in records}))[:200])
         moved = [it["moved"] for it in records]
-        if any(m is not None for m in moved) and not any(moved) and any(it["gradient"] for it in records):
-            add("still", (), f"after step {self.step}")
+        self.has_moved |= any(moved)
+        if False in moved and not self.has_moved and any(self.had_gradient):
+            add("still", (), f"after {self.step} of them")
+        self.had_gradient = [it["gradient"] for it in records]
         return self._findings(found)
 
     def _findings(self, found):
@@ -769,6 +807,11 @@ def _is_inside(optimizer, engine):
             return True
         held = getattr(held, "optimizer", None)
     return getattr(engine, "basic_optimizer", None) is optimizer
+
+
+def _flattened(nested):
+    for item in nested:
+        yield from _flattened(item) if isinstance(item, (list, tuple)) else (item,)
 
 
 def _local(tensor):

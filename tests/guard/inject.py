@@ -1,0 +1,131 @@
+"""Runs every loop of loops.py, on two ranks in one launch, with the guard recording.
+
+    python tests/guard/inject.py --write      stores what the guard said in snippets/guard/faults.json
+    python tests/guard/inject.py NAME ...     prints it
+"""
+
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "snippets" / "guard")]
+import loops  # noqa: E402
+import readyonce_guard  # noqa: E402
+
+
+def run(name, text, rank, world):
+    """What the guard says, and what the training came to without its help."""
+    space, guards = {}, []
+
+    def watch(model):
+        guards.append(readyonce_guard.watch(model, steps=3, on_finding="record", timeout=1.5, name=name))
+        return guards[0]
+
+    record = {"name": name}
+    started = time.perf_counter()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            exec(compile(text, name, "exec"), space)
+            _, weights = space["train"](rank, world, watch)
+        weights = [w.clone().float() for w in weights]
+        first = [w.clone() for w in weights]
+        for w in first:
+            dist.broadcast(w, src=0)
+        spread = torch.stack([(a - b).abs().max() for a, b in zip(weights, first)]).max()
+        dist.all_reduce(spread, op=dist.ReduceOp.MAX)
+        record |= {"spread": spread.item(), "weights": torch.cat([w.flatten() for w in first]).tolist()}
+    except Exception as error:
+        record["error"] = f"{type(error).__name__}: {error}"[:200]
+    for guard in guards:
+        record |= {"codes": [f.code for f in guard.findings], "step": min((f.step for f in guard.findings), default=None)}
+        record["texts"], record["lines"], record["sent"] = [str(f) for f in guard.findings], guard.lines, guard.bytes_sent
+        record["finished"] = guard.done
+        guard.remove()
+    record["seconds"] = time.perf_counter() - started
+    record["left"] = hasattr(torch.autograd.backward, "__wrapped__")
+    space.clear()
+    gc.collect()
+    return record
+
+
+def main(results, *names):
+    torch.set_num_threads(1)
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
+    dist.init_process_group("gloo", timeout=timedelta(seconds=8))
+    rank, world = dist.get_rank(), dist.get_world_size()
+    store = dist.PrefixStore("inject", dist.distributed_c10d._get_default_store())
+    with open(results, "w", encoding="utf-8") as file:
+        for name in names or [*loops.WRONG, *loops.HARMLESS]:
+            record = run(name, loops.source(name), rank, world)
+            store.set(f"{name}/{rank}", json.dumps(record))
+            if rank == 0:
+                records = [json.loads(store.get(f"{name}/{r}")) for r in range(world)]
+                print(json.dumps({"name": name, "ranks": records}), file=file, flush=True)
+            dist.barrier()
+    dist.barrier()
+    os._exit(0)
+
+
+def launch(names=(), limit=300):
+    """name -> {"codes", "step", "outcome", "off"}: on any rank, and what became of the training without help."""
+    with tempfile.TemporaryDirectory() as scratch:
+        results = Path(scratch) / "results.jsonl"
+        command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, results, *names]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=limit
+        )
+        assert done.returncode == 0, done.stderr[-4000:]
+        found = {record["name"]: record["ranks"] for record in map(json.loads, results.read_text().splitlines())}
+    base = {loop: found[f"{loop}-as-it-is"][0]["weights"] for loop in loops.LOOPS if f"{loop}-as-it-is" in found}
+    return {name: summary(name, ranks, base) for name, ranks in found.items()}
+
+
+def summary(name, ranks, base):
+    loop = (loops.WRONG.get(name) or loops.HARMLESS.get(name))[0]
+    codes = list(dict.fromkeys(code for it in ranks for code in it.get("codes", ())))
+    steps = [it["step"] for it in ranks if it.get("step") is not None]
+    told = {"loop": loop, "codes": codes, "step": min(steps, default=None), "off": None, "spread": None}
+    if error := next((it["error"] for it in ranks if "error" in it), None):
+        return told | {"outcome": "error", "error": error}
+    reference, weights = base.get(loop, ranks[0]["weights"]), ranks[0]["weights"]
+    if len(weights) == len(reference):
+        scale = max(map(abs, reference))
+        told["off"] = float(f"{max(abs(a - b) for a, b in zip(weights, reference)) / scale:.2g}")
+    told["spread"] = float(f"{ranks[0]['spread']:.2g}")
+    right = told["spread"] <= 1e-6 and (name in loops.HARMLESS or (told["off"] or 0) <= 1e-5)
+    return told | {"outcome": "match" if right else "diverge"}
+
+
+def write():
+    found = launch()
+    for name, told in found.items():
+        told["wrong"] = name in loops.WRONG
+        told["missed"] = loops.MISSED.get(name)
+    stored = {"torch": torch.__version__, "loops": found}
+    path = HERE.parents[1] / "snippets" / "guard" / "faults.json"
+    path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if "RANK" in os.environ:
+        main(*sys.argv[1:])
+    elif sys.argv[1:] == ["--write"]:
+        write()
+    else:
+        print(json.dumps(launch(sys.argv[1:]), indent=1))
