@@ -254,6 +254,13 @@ class Environment(Model):
     versions: dict[str, str]
 
 
+class Guard(Model):
+    """What the guard said of a run that it only recorded: its codes, and the optimizer steps taken before the first."""
+
+    codes: list[Slug]
+    step: int | None
+
+
 class Run(Model):
     """What one variant did; figures are medians over its repeats.
 
@@ -272,6 +279,7 @@ class Run(Model):
     seconds: float
     seconds_per_step: float | None = None
     peak_memory: float | None = None
+    guard: Guard | None = None
 
     @property
     def declaration(self) -> Declaration:

@@ -234,6 +234,32 @@ def verify(options) -> int:
     return DIFFERENT if count else GOOD
 
 
+def _guard_of(said):
+    return _catalog().Guard(**said) if said else None
+
+
+def _record_guard(known, incident, environment, variants, python, write) -> list[str]:
+    """Run each variant once with the guard, which only records; store it, or compare it with what is stored."""
+    from readyonce import lab
+
+    recorded, label = incident.evidence[environment], f"{incident.id} in {environment}"
+    told = {}
+    for name, said in lab.guarded(known, incident, variants, python):
+        told[name] = _guard_of(said)
+        _progress(f"{label}: {len(told)} of {len(variants)}  {name}")
+    _progress("")
+    if write:
+        runs = [run.model_copy(update={"guard": told.get(run.variant, run.guard)}) for run in recorded.runs]
+        lab.write(incident, recorded.model_copy(update={"runs": runs}))
+        return []
+    stored = {run.variant: run.guard for run in recorded.runs}
+    return [
+        f"{label}: {name}: the guard said {said}, stored {stored.get(name)}"
+        for name, said in told.items()
+        if said != stored.get(name)
+    ]
+
+
 def _verify(root, known, incident, environment, options) -> list[str]:
     """Run an incident's variants in one environment; returns a line for each difference."""
     from readyonce import lab, launch
@@ -250,14 +276,17 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         done += 1
         _progress(f"{label}: {done} of {total}  {seen.variant}")
 
+    hanging_here = [v for v in variants if v.declared[environment].outcome == "hang"]
+    if options.guard:
+        variants = [v for v in variants if v not in hanging_here]
+        return _record_guard(known, incident, environment, variants, python, options.write)
     shared, single = [], {}
     if not options.isolated and variants:
         # A variant that hangs would take the others' launch with it.
-        hanging = [v for v in variants if v.declared[environment].outcome == "hang"]
-        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants if v not in hanging]
-        total = sum(repeats for _, repeats in jobs) + len(hanging)
+        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants if v not in hanging_here]
+        total = sum(repeats for _, repeats in jobs) + len(hanging_here)
         shared = lab.together(known, incident, jobs, python, tick)
-        for variant in hanging:
+        for variant in hanging_here:
             shared.append(lab.alone(known, incident, variant, python))
             tick(shared[-1])
     if options.isolated or options.write:
@@ -294,6 +323,9 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             for command, where in incident.file.commands.items()
             if environment in where
         }
+        if environment == "current":
+            watched = dict(lab.guarded(known, incident, (v for v in variants if v not in hanging_here), python))
+            runs = [run.model_copy(update={"guard": _guard_of(watched.get(run.variant))}) for run in runs]
         evidence = _catalog().Evidence(environment=lab.describe(environment, python), options=recorded, runs=runs)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
         if environment == "current" and (gpu := lab.gpu()):
@@ -554,6 +586,7 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
+    it.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")
     it.add_argument(
         "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
     )

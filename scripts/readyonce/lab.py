@@ -28,6 +28,7 @@ from pathlib import Path
 from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
 
 WORKER = Path(__file__).with_name("worker.py")
+GUARD = "snippets/guard/readyonce_guard.py"
 TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
 START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
@@ -247,6 +248,19 @@ def together(
     return observations
 
 
+def guarded(
+    catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path
+) -> Iterator[tuple[str, dict | None]]:
+    """Of each variant what the guard says, which only records; None where the launch stalled or died."""
+    pending = _by_group(list(variants))
+    while pending:
+        for variant, ranks in _launch(incident, list(pending), python, guard=catalog.root / GUARD):
+            pending.remove(variant)
+            yield variant.name, ranks[0]["guard"]
+        if pending:
+            yield pending.pop(0).name, None
+
+
 def _interleave(jobs: list[tuple[Variant, int]]) -> list[Variant]:
     rounds = max((repeats for _, repeats in jobs), default=0)
     return [variant for turn in range(rounds) for variant, repeats in jobs if turn < repeats]
@@ -257,7 +271,9 @@ def _by_group(variants: list[Variant]) -> list[Variant]:
     return sorted(variants, key=lambda v: 0 if v.launcher == "python" else v.processes)
 
 
-def _launch(incident: Incident, variants: list[Variant], python: Path) -> Iterator[tuple[Variant, list[dict]]]:
+def _launch(
+    incident: Incident, variants: list[Variant], python: Path, guard: Path | None = None
+) -> Iterator[tuple[Variant, list[dict]]]:
     """One launch of the worker; yields (variant, its ranks' records) until it ends or stalls."""
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
         results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
@@ -266,7 +282,7 @@ def _launch(incident: Incident, variants: list[Variant], python: Path) -> Iterat
             {"file": str(incident.folder / v.file), "variant": v.name, "processes": v.processes, "launcher": v.launcher}
             for v in variants
         ]
-        plan.write_text(json.dumps({"results": str(results), "items": items}), encoding="utf-8")
+        plan.write_text(json.dumps({"results": str(results), "items": items, "guard": guard and str(guard)}), encoding="utf-8")
         processes = max(v.processes for v in variants)
         with running([*torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
             limit, since, partial = START_LIMIT, time.monotonic(), ""

@@ -497,8 +497,6 @@ class Guard:
             self._note("unsynced")
         if self.kind == "ddp" and self.step == 0:
             self._note_unmet()
-        if moving and not any_gradient:
-            self._note("still", (), "no parameter has a gradient")
         self.rate = max([self.rate, *rates])
         if self.step and not self.rate and self.steps is not None and self.step + 1 >= self.steps:
             self._note("still", (), "the learning rate was 0 in all watched steps")
@@ -514,6 +512,7 @@ class Guard:
             "settings": _settings(optimizer, self.kind),
             "here": _fingerprint(self.params),
             "moved": self._moved(),
+            "empty": moving and not any_gradient,
             # A step on zeros moves nothing, rightly; where that cannot be seen, one such step proves nothing.
             "gradient": self.step > 0 if hidden else any(size > 0 for size in vector_of_shards),
         }
@@ -691,6 +690,8 @@ class Guard:
             add("data")
         if len({it["settings"] for it in records}) > 1:
             add("settings", (), " and ".join(sorted({it["settings"] for it in records}))[:200])
+        if all(it["empty"] for it in records):
+            add("still", (), "no parameter has a gradient")
         moved = [it["moved"] for it in records]
         self.has_moved |= any(moved)
         if False in moved and not self.has_moved and any(self.had_gradient):

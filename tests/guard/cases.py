@@ -1,0 +1,481 @@
+"""What the guard answers to bad input; two ranks, all in one launch: `torchrun --nproc-per-node 2 cases.py results.jsonl`."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.checkpoint import checkpoint
+
+os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
+import readyonce_guard  # noqa: E402
+from readyonce_guard import GuardError, replay, watch  # noqa: E402
+
+ALONE, TOGETHER = {}, {}  # before there is a process group, and with two ranks
+WIDTH = 8
+
+
+def alone(function):
+    ALONE[function.__name__] = function
+
+
+def together(function):
+    TOGETHER[function.__name__] = function
+
+
+class Net(nn.Module):
+    def __init__(self, reentrant=False, repeats=2):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 1)
+        self.reentrant, self.repeats = reentrant, repeats
+
+    def forward(self, x):
+        x = x.requires_grad_()
+        for _ in range(self.repeats):
+            x = x + checkpoint(self.linear, x, use_reentrant=self.reentrant)
+        return self.head(x)
+
+
+def rank():
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def inputs():
+    torch.manual_seed(1 + rank())
+    return torch.randn(4, WIDTH)
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def train(model, optimizer, steps=4):
+    for _ in range(steps):
+        (model(inputs()) - 1).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def nothing_left(model):
+    from torch.optim import optimizer
+
+    assert not hasattr(torch.autograd.backward, "__wrapped__")
+    assert not optimizer._global_optimizer_pre_hooks
+    assert not model._forward_pre_hooks
+    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
+    assert not readyonce_guard._guards and not readyonce_guard._handles
+
+
+def quiet(**settings):
+    return {"on_finding": "record", "timeout": 2, **settings}
+
+
+# ------------------------------------------------------------------------------ without a process group
+
+
+@alone
+def no_process_group():
+    model = Net()
+    guard = watch(model)
+    assert "one process, there is nothing to compare" in guard.lines[0]
+    train(model, sgd(model))
+    assert guard.done and not guard.findings
+    nothing_left(model)
+
+
+@alone
+def attached_twice():
+    model = Net()
+    with watch(model) as guard:
+        assert watch(model) is guard and "already watched" in guard.lines[-1]
+        assert all(len(p._post_accumulate_grad_hooks) == 1 for p in model.parameters())
+    nothing_left(model)
+
+
+@alone
+def left_when_the_block_ends():
+    model = Net()
+    with contextlib.suppress(KeyError), watch(model):
+        raise KeyError
+    nothing_left(model)
+
+
+@alone
+def several_threads():
+    models = [Net(), Net()]
+    guards = [watch(model, **quiet()) for model in models]
+    threads = [threading.Thread(target=train, args=(model, sgd(model))) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(guard.done and not guard.findings for guard in guards)
+    models[0](inputs()).sum().backward()
+    nothing_left(models[0])
+
+
+@alone
+def two_backwards_at_once_are_not_judged():
+    model, gate, entered = Net(), threading.Event(), threading.Event()
+    guard = watch(model, **quiet())
+
+    class Slow(torch.autograd.Function):
+        @staticmethod
+        def forward(_, x):
+            return x * 1
+
+        @staticmethod
+        def backward(_, g):
+            entered.set()
+            gate.wait(10)
+            return g
+
+    def other():
+        Slow.apply(torch.ones(1, requires_grad=True)).sum().backward()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    entered.wait(10)
+    model(inputs()).sum().backward()
+    gate.set()
+    thread.join()
+    assert any("two threads" in line for line in guard.lines), guard.lines
+    guard.remove()
+    nothing_left(model)
+
+
+@alone
+def gradients_without_backward():
+    model = Net()
+    guard, optimizer = watch(model, **quiet()), sgd(model)
+    grads = torch.autograd.grad(model(inputs()).sum(), list(model.parameters()))
+    for p, g in zip(model.parameters(), grads):
+        p.grad = g
+    optimizer.step()
+    assert any("without torch.autograd.backward" in line for line in guard.lines)
+    guard.remove()
+
+
+@alone
+def nothing_trainable():
+    assert "no trainable parameter" in watch(Net().requires_grad_(False), **quiet()).lines[0]
+    readyonce_guard._guards[-1].remove()
+
+
+@alone
+def wrong_arguments():
+    for settings in ({"steps": 0}, {"on_finding": "shout"}):
+        with contextlib.suppress(ValueError):
+            watch(Net(), **settings)
+            raise AssertionError(settings)
+    assert not readyonce_guard._guards
+
+
+@alone
+def somebody_else_patched_on_top():
+    model = Net()
+    guard = watch(model, **quiet())
+    ours = torch.autograd.backward
+
+    def theirs(*args, **kwargs):
+        return ours(*args, **kwargs)
+
+    torch.autograd.backward = theirs
+    guard.remove()
+    assert torch.autograd.backward is theirs  # what they did is not undone
+    train(model, sgd(model), 1)  # and it still works
+    with watch(model, **quiet(steps=1)) as again:
+        train(model, sgd(model), 2)
+    assert again.step == 1
+    torch.autograd.backward = readyonce_guard._backward
+    readyonce_guard._backward = None
+    nothing_left(model)
+
+
+@alone
+def an_error_in_the_step_and_training_goes_on():
+    model = Net()
+    guard, optimizer = watch(model, **quiet()), sgd(model)
+    for attempt in range(5):
+        with contextlib.suppress(RuntimeError):
+            out = model(inputs())
+            if attempt == 1:
+                out.register_hook(lambda _: (_ for _ in ()).throw(RuntimeError("out of memory")))
+            out.square().mean().backward()
+            optimizer.step()
+        optimizer.zero_grad()
+    assert guard.done and not guard.findings, guard.findings
+    assert "none of them twice" in guard.notes[0]
+
+
+# ------------------------------------------------------------------------------ two ranks
+
+
+@together
+def all_ranks_stop_before_anything_moves():
+    model = Net(reentrant=True)
+    before = [p.clone() for p in model.parameters()]
+    ddp = DDP(model)
+    watch(ddp)
+    try:
+        train(ddp, sgd(model))
+        raise AssertionError("not stopped")
+    except GuardError as error:
+        text = str(error)
+        assert {f.code for f in error.findings} == {"ranks", "twice"}
+    for part in ("before optimizer step 1", "linear.weight", "2 pieces", "how sure: sure", "already-trained/"):
+        assert part in text, text
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
+    nothing_left(ddp)
+
+
+@together
+def a_warning_lets_it_go_on():
+    ddp = DDP(Net(reentrant=True))
+    guard = watch(ddp, on_finding="warn")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        train(ddp, sgd(ddp), 5)
+    ours = [str(it.message) for it in told if "ReadyOnce guard" in str(it.message)]
+    assert len(ours) == (3 if rank() == 0 else 0), ours  # each code once
+    assert guard.done
+    nothing_left(ddp)
+
+
+@together
+def nothing_is_left_after_the_last_step():
+    ddp = DDP(Net())
+    guard = watch(ddp)
+    train(ddp, sgd(ddp), 5)
+    assert guard.done and not guard.findings
+    assert not guard.params and guard.model is None and guard.before is None
+    assert 0 < guard.bytes_sent < 3000, guard.bytes_sent
+    nothing_left(ddp)
+
+
+@together
+def the_frameworks_own_error_gets_our_sentence():
+    ddp = DDP(Net(reentrant=True), find_unused_parameters=True)
+    with watch(ddp, timeout=2):
+        try:
+            train(ddp, sgd(ddp), 1)
+            raise AssertionError("no error")
+        except RuntimeError as error:
+            notes = "".join(getattr(error, "__notes__", ()))
+            assert "ready only once" in str(error)
+            assert "ReadyOnce guard" in notes and "before optimizer step 1" in notes, notes
+
+
+@together
+def a_rank_that_fails_does_not_keep_the_others_waiting():
+    model = Net()  # averaged by nobody: no collective that would wait
+    guard, optimizer = watch(model, timeout=30), sgd(model)
+    started = time.monotonic()
+    try:
+        out = model(inputs())
+        if rank() == 1:
+            out.register_hook(lambda _: (_ for _ in ()).throw(RuntimeError("bad batch")))
+        out.sum().backward()
+        optimizer.step()
+        raise AssertionError("not stopped")
+    except GuardError as error:
+        assert rank() == 0 and [f.code for f in error.findings] == ["failed"]
+        assert "rank 1" in str(error) and "bad batch" in str(error)
+    except RuntimeError as error:
+        assert rank() == 1 and "bad batch" in str(error)
+    assert time.monotonic() - started < 15
+    guard.remove()
+
+
+@together
+def a_rank_that_never_comes_ends_with_a_word():
+    model = Net()
+    guard, optimizer = watch(model, timeout=1), sgd(model)
+    model(inputs()).sum().backward()
+    if rank() == 0:
+        try:
+            optimizer.step()
+            raise AssertionError("not stopped")
+        except GuardError as error:
+            assert [f.code for f in error.findings] == ["absent"] and "rank 1, within 1 s" in str(error)
+    guard.remove()
+
+
+@together
+def a_rank_whose_loss_does_not_reach_the_model():
+    model = Net()
+    guard, optimizer = watch(model, **quiet()), sgd(model)
+    if rank() == 0:
+        model(inputs()).sum().backward()
+    else:
+        torch.ones(1, requires_grad=True).sum().backward()
+    optimizer.step()
+    assert [f.code for f in guard.findings] == ["ranks"]
+    assert "some ranks have no gradient" in guard.findings[0].detail
+    guard.remove()
+
+
+@together
+def a_second_model_is_left_alone():
+    ddp, second = DDP(Net()), Net()
+    guard, optimizers = watch(ddp, **quiet()), (sgd(ddp), sgd(second))
+    for _ in range(4):
+        (ddp(inputs()) - second(inputs()).detach()).square().mean().backward()
+        optimizers[0].step()
+        (second(inputs()) - 1).square().mean().backward()  # on each rank for itself
+        optimizers[1].step()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+    assert guard.done and not guard.findings, guard.findings
+    second(inputs()).sum().backward()
+    nothing_left(ddp)
+
+
+@together
+def what_is_not_covered_is_said():
+    model = Net()
+    model.head.weight.allreduce = False  # how DeepSpeed marks an expert
+    with watch(DDP(model), **quiet()) as guard:
+        assert "not covered: 1 parameters that differ between ranks by design" in guard.lines[0]
+
+
+@together
+def replay_of_a_right_setting_and_of_a_wrong_one():
+    for reentrant in (False, True):
+        ddp = DDP(Net(reentrant))
+        (ddp(inputs()) - 1).square().mean().backward()
+        try:
+            found = replay(ddp, lambda module: (module(inputs()) - 1).square().mean())
+            assert not reentrant and found.difference <= found.limit, found
+        except GuardError as error:
+            assert reentrant and error.findings[0].code == "replay" and "linear.weight" in str(error)
+
+
+@together
+def replay_refuses_what_does_not_repeat_itself():
+    ddp = DDP(Net())
+    ddp(inputs()).sum().backward()
+    factors = iter((1.0, 0.9))  # as dropout does
+    with contextlib.suppress(ValueError):
+        replay(ddp, lambda module: (module(inputs()) * next(factors)).sum())
+        raise AssertionError("taken")
+
+
+@together
+def replay_says_what_it_does_not_cover():
+    from torch.distributed.fsdp import fully_shard
+
+    model = Net()
+    fully_shard(model)
+    with contextlib.suppress(NotImplementedError):
+        replay(model, lambda module: module(inputs()).sum())
+        raise AssertionError("taken")
+
+
+@together
+def fsdp1_with_and_without_synchronisation():
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
+    for quiet_steps in (False, True):
+        model = FSDP(Net(), use_orig_params=True, device_id=torch.device("cpu"))
+        guard, optimizer = watch(model, **quiet(steps=2)), sgd(model)
+        with model.no_sync() if quiet_steps else contextlib.nullcontext():
+            model(inputs()).sum().backward()
+        with contextlib.suppress(RuntimeError):  # the optimizer itself may refuse the shapes
+            optimizer.step()
+        codes = [f.code for f in guard.findings]
+        assert codes == (["unsynced"] if quiet_steps else []), (codes, guard.lines)
+        guard.remove()
+
+
+@together
+def watched_without_a_call():
+    """What `python -m readyonce_guard` does in each process."""
+    with readyonce_guard.automatic(**quiet()) as guards:
+        ddp = DDP(Net(reentrant=True))
+        train(ddp, sgd(ddp), 2)
+        bypassed = DDP(Net())
+        train(bypassed.module, sgd(bypassed), 2)
+        plain = Net()
+        train(plain, sgd(plain), 1)
+    assert [sorted({f.code for f in guard.findings} - {"drift"}) for guard in guards] == [["ranks", "twice"], ["bypassed"]]
+    nothing_left(ddp)
+
+
+@together
+def callback_of_the_trainer():
+    import transformers
+
+    class Model(Net):
+        def forward(self, x, labels=None):
+            out = super().forward(x)
+            return {"loss": (out - 1).square().mean(), "logits": out}
+
+    for reentrant in (False, True):
+        data = [{"x": torch.randn(WIDTH)} for _ in range(16)]
+        arguments = transformers.TrainingArguments(
+            output_dir="/tmp/readyonce-trainer",
+            use_cpu=True,
+            max_steps=4,
+            per_device_train_batch_size=2,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            ddp_find_unused_parameters=False,
+            learning_rate=0.1,
+        )
+        trainer = transformers.Trainer(Model(reentrant), arguments, train_dataset=data)
+        watcher = readyonce_guard.callback(trainer, timeout=10)
+        trainer.add_callback(watcher)
+        try:
+            with contextlib.redirect_stdout(io.StringIO()):
+                trainer.train()
+            assert not reentrant and watcher.guard.done and watcher.guard.step == 3
+        except GuardError as error:
+            assert reentrant and trainer.state.global_step == 0, error
+        assert watcher.guard.kind == "ddp"
+
+
+def main(results, *names):
+    torch.set_num_threads(1)
+    with open(results, "a", encoding="utf-8") as file:
+
+        def run(name, function):
+            told = {"name": name, "rank": int(os.environ["RANK"]), "error": None}
+            try:
+                function()
+            except BaseException:
+                told["error"] = traceback.format_exc()
+                while readyonce_guard._guards:
+                    readyonce_guard._guards[0].remove()
+            file.write(json.dumps(told) + "\n")
+            file.flush()
+
+        if os.environ["RANK"] == "0":
+            for name, function in ALONE.items():
+                if not names or name in names:
+                    run(name, function)
+        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+        for name, function in TOGETHER.items():
+            if not names or name in names:
+                run(name, function)
+                dist.barrier()
+    dist.barrier()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
