@@ -1,4 +1,4 @@
-"""A wheel carries the data of `readyonce diagnose` and `readyonce explain`; all else stands in pyproject.toml."""
+"""A wheel carries the data of `readyonce diagnose` and `readyonce explain`, and the guard as a module of its own; all else stands in pyproject.toml."""
 
 import sys
 from pathlib import Path
@@ -17,6 +17,7 @@ class WithData(build_py):
             from readyonce import project
 
             project.write_data(ROOT, Path(self.build_lib) / "readyonce" / "data")
+            self.copy_file(str(ROOT / "snippets" / "guard" / "readyonce_guard.py"), self.build_lib)
 
 
 # Apart from what `readyonce render` writes to build/.

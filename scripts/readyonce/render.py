@@ -21,7 +21,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, feed, history, links, rules
+from readyonce import api, articles, chart, feed, guard, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -127,6 +127,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
     }
+    files |= guard.includes(catalog, language)
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
     for incident in catalog.incidents.values():

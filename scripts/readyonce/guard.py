@@ -1,0 +1,117 @@
+"""The guard's tables: what it said of every run, of every change of a right loop, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+
+import yaml
+
+from readyonce.catalog import Catalog, Incident, Language, Run
+from readyonce.words import say, table
+
+FOLDER = "snippets/guard"
+SILENT = ("diverge", "still")
+ENVIRONMENT = "current"  # where the guard is run over everything
+
+TEXTS: dict[str, dict[Language, str]] = {
+    "outcome": {"en": "What the run does without the guard", "zh": "没有防护时，运行的结果"},
+    "runs": {"en": "Runs", "zh": "次数"},
+    "flagged": {"en": "Flagged", "zh": "报出"},
+    "silent": {"en": "finishes on wrong gradients, silently", "zh": "跑完，但梯度悄悄地错了"},
+    "match": {"en": "trains right", "zh": "训练正确"},
+    "error": {"en": "fails", "zh": "报错"},
+    "run": {"en": "Run", "zh": "运行"},
+    "codes": {"en": "Codes", "zh": "代码"},
+    "step": {"en": "Seen before step", "zh": "在第几步之前发现"},
+    "reason": {"en": "Why it is right all the same", "zh": "为什么这样报仍然对"},
+    "change": {"en": "Change", "zh": "改动"},
+    "loop": {"en": "Loop", "zh": "训练循环"},
+    "alone": {"en": "Without the guard", "zh": "没有防护时"},
+    "diverge": {"en": "wrong, silently", "zh": "悄悄出错"},
+    "missed": {"en": "not seen: {}", "zh": "看不出来：{}"},
+    "wrong": {"en": "make the training wrong", "zh": "使训练出错的改动"},
+    "harmless": {"en": "harmless", "zh": "无害的改动"},
+    "changes": {"en": "One-line changes", "zh": "一行改动"},
+    "number": {"en": "Number", "zh": "数量"},
+}
+MISSED_ZH = {
+    "the scale of a loss is the author's": "损失的缩放由作者决定",
+    "equal on all ranks; it could be meant": "各 rank 一致，也可能是有意的",
+    "nothing steps, so there is no step to stand before": "优化器从不走步，没有可以拦的一步",
+    "which parameters are trained is the author's": "训练哪些参数由作者决定",
+    "what a rank is given is the author's": "给每个 rank 什么数据由作者决定",
+    "DDP was told to leave it out, as experts are; the first line names how many": (
+        "明确告诉了 DDP 不管它，专家参数就是这样；开头那一行会说有多少个"
+    ),
+}
+
+
+def includes(catalog: Catalog, language: Language) -> dict[str, str]:
+    made = {"guard/confusion.md": confusion(catalog, language), "guard/flagged.md": flagged(catalog, language)}
+    made["guard/exceptions.md"] = excepted(catalog, language)
+    if (path := catalog.root / FOLDER / "faults.json").is_file():
+        loops = json.loads(catalog.text(path))["loops"]
+        made |= {"guard/faults.md": faults(loops, language), "guard/faults-count.md": faults_count(loops, language)}
+    return made
+
+
+def watched(catalog: Catalog) -> Iterator[tuple[Incident, Run]]:
+    """Every run that the guard was with."""
+    for incident in catalog.incidents.values():
+        evidence = incident.evidence.get(ENVIRONMENT)
+        yield from ((incident, run) for run in (evidence.runs if evidence else ()) if run.guard)
+
+
+def exceptions(catalog: Catalog) -> dict[str, dict[Language, str]]:
+    path = catalog.root / FOLDER / "exceptions.yml"
+    return yaml.safe_load(catalog.text(path)) or {} if path.is_file() else {}
+
+
+def confusion(catalog: Catalog, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("outcome", "runs", "flagged")]]
+    counted = Counter(("silent" if r.outcome in SILENT else r.outcome, bool(r.guard.codes)) for _, r in watched(catalog))
+    for outcome in ("silent", "match", "error"):
+        of = counted[outcome, True]
+        rows.append([TEXTS[outcome][language], str(of + counted[outcome, False]), str(of)])
+    return table(rows)
+
+
+def flagged(catalog: Catalog, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("run", "alone", "codes", "step")]]
+    for incident, run in watched(catalog):
+        if run.guard.codes:
+            target = f"incidents/{incident.id}.md#run-{run.variant}"
+            codes = " ".join(f"`{code}`" for code in dict.fromkeys(run.guard.codes))
+            outcome = say(run.outcome, language)
+            rows.append([f"[{incident.id} `{run.variant}`]({target})", outcome, codes, str(run.guard.step + 1)])
+    return table(rows)
+
+
+def excepted(catalog: Catalog, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("run", "reason")]]
+    for name, reason in exceptions(catalog).items():
+        id, _, variant = name.partition("/")
+        rows.append([f"[{id} `{variant}`](incidents/{id}.md#run-{variant})", reason[language]])
+    return table(rows)
+
+
+def faults_count(loops: dict, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("changes", "number", "flagged")]]
+    for key, wrong in (("wrong", True), ("harmless", False)):
+        those = [told for told in loops.values() if told["wrong"] == wrong]
+        rows.append([TEXTS[key][language], str(len(those)), str(sum(bool(told["codes"]) for told in those))])
+    return table(rows)
+
+
+def faults(loops: dict, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("change", "loop", "alone", "codes", "step")]]
+    for name, told in loops.items():
+        if told["wrong"]:
+            reason = told["missed"] or ""
+            missed = TEXTS["missed"][language].format(MISSED_ZH.get(reason, reason) if language == "zh" else reason)
+            codes = " ".join(f"`{code}`" for code in told["codes"]) or missed
+            step = "" if told["step"] is None else str(told["step"] + 1)
+            rows.append([f"`{name}`", told["loop"], TEXTS[told["outcome"]][language], codes, step])
+    return table(rows)
