@@ -1,4 +1,4 @@
-"""A wheel carries the data of `readyonce diagnose` and `readyonce explain`, and the guard as a module of its own; all else stands in pyproject.toml."""
+"""A wheel carries the data of `readyonce diagnose` and `readyonce explain`, and the guard; all else stands in pyproject.toml."""
 
 import sys
 from pathlib import Path

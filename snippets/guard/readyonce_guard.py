@@ -1092,7 +1092,7 @@ class _AfterTorch:
         self.then = then
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch.nn.parallel":
+        if name != "torch":
             return None
         sys.meta_path.remove(self)
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
