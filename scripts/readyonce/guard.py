@@ -34,6 +34,18 @@ TEXTS: dict[str, dict[Language, str]] = {
     "wrong": {"en": "make the training wrong", "zh": "使训练出错的改动"},
     "harmless": {"en": "harmless", "zh": "无害的改动"},
     "changes": {"en": "One-line changes", "zh": "一行改动"},
+    "strategy": {"en": "Strategy", "zh": "策略"},
+    "size": {"en": "Trainable parameters", "zh": "可训练参数"},
+    "alone-ms": {"en": "A step without", "zh": "没有防护的一步"},
+    "hooks": {"en": "With the hooks", "zh": "加上钩子"},
+    "all": {"en": "With the comparison too", "zh": "再加上比较"},
+    "after": {"en": "After it removed itself", "zh": "撤走之后"},
+    "check": {"en": "Check", "zh": "检查手段"},
+    "stopped": {"en": "Silent runs it stops", "zh": "拦下的无声运行"},
+    "told": {"en": "Silent runs it speaks of", "zh": "有话说的无声运行"},
+    "right": {"en": "The right run", "zh": "正确的那次运行"},
+    "trains": {"en": "finishes", "zh": "跑完"},
+    "crashes": {"en": "does not finish", "zh": "没有跑完"},
     "number": {"en": "Number", "zh": "数量"},
 }
 MISSED_ZH = {
@@ -54,6 +66,10 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     if (path := catalog.root / FOLDER / "faults.json").is_file():
         loops = json.loads(catalog.text(path))["loops"]
         made |= {"guard/faults.md": faults(loops, language), "guard/faults-count.md": faults_count(loops, language)}
+    if (path := catalog.root / FOLDER / "cost.json").is_file():
+        made["guard/cost.md"] = cost(json.loads(catalog.text(path)), language)
+    if (path := catalog.root / FOLDER / "others.json").is_file():
+        made["guard/others.md"] = others(json.loads(catalog.text(path))["checks"], language)
     return made
 
 
@@ -114,4 +130,28 @@ def faults(loops: dict, language: Language) -> str:
             codes = " ".join(f"`{code}`" for code in told["codes"]) or missed
             step = "" if told["step"] is None else str(told["step"] + 1)
             rows.append([f"`{name}`", told["loop"], TEXTS[told["outcome"]][language], codes, step])
+    return table(rows)
+
+
+def cost(measured: dict, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("strategy", "size", "alone-ms", "hooks", "all", "after")]]
+    for row in measured["rows"]:
+        shares = [f"{100 * row[key]:+.1f} %" for key in ("hooks", "all", "after")]
+        rows.append([row["strategy"], row["size"], f"{row['step_ms']:.0f} ms", *shares])
+    return table(rows)
+
+
+def others(checks: dict, language: Language) -> str:
+    """What each other check makes of the silent runs: the last of the variants trains right."""
+    rows = [[TEXTS[key][language] for key in ("check", "stopped", "told", "right")]]
+    for check, told in checks.items():
+        if check == "none":
+            continue
+        *silent, right = told.values()
+        stopped = sum(it["outcome"].startswith("stopped") for it in silent)
+        spoke = sum(bool(it["says"]) and it["says"] != right["says"] for it in silent)
+        crashed = sum(it["outcome"].startswith("crashed") for it in silent)
+        finished = TEXTS["trains" if right["outcome"] == "match" else "crashes"][language]
+        unfinished = f" ({TEXTS['crashes'][language]}: {crashed})" if crashed else ""
+        rows.append([f"`{check}`", f"{stopped} / {len(silent)}{unfinished}", str(spoke), finished])
     return table(rows)

@@ -93,7 +93,7 @@ def observe(module, variant, guard=None, name=None):
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if guard:
-            watching = guard.automatic(steps=None, on_finding="record", timeout=20, name=name)
+            watching = guard.automatic(steps=None, on_finding="record", timeout=60, name=name)
             guards = stack.enter_context(watching)
         try:
             record = dict(module.run(variant))
