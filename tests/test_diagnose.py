@@ -595,6 +595,8 @@ def test_wheel_works_without_project_and_dependencies(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as file:
         file.extractall(tmp_path / "site")
+    guard = "readyonce_guard.py"  # `from readyonce_guard import watch`; it stands in git once
+    assert (tmp_path / "site" / guard).read_bytes() == (ROOT / "snippets" / "guard" / guard).read_bytes()
     (tmp_path / "train.log").write_text(read(LOGS[0])[1], encoding="utf-8")
     away = {key: value for key, value in os.environ.items() if not key.startswith(("READYONCE", "PYTHON"))}
 
