@@ -738,7 +738,8 @@ class Guard:
         self.findings += fresh
         if not findings or self.on_finding == "record":
             return
-        if self.on_finding == "warn":
+        sure = any(CODES[finding.code][3] == "sure" for finding in findings)
+        if self.on_finding == "warn" or not sure:  # what could be meant stops nobody
             if _rank() == 0:
                 for finding in fresh:
                     warnings.warn(f"ReadyOnce guard: {finding}", stacklevel=2)

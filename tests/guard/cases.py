@@ -280,6 +280,20 @@ def the_frameworks_own_error_gets_our_sentence():
 
 
 @together
+def what_could_be_meant_warns_and_stops_nobody():
+    ddp = DDP(Net())
+    guard, optimizer = watch(ddp), sgd(ddp)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(4):
+            ddp(torch.ones(4, WIDTH)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert guard.done and [f.code for f in guard.findings] == ["data"]
+    assert sum("how sure: likely" in str(it.message) for it in told) == (rank() == 0)
+
+
+@together
 def a_rank_that_fails_does_not_keep_the_others_waiting():
     model = Net()  # averaged by nobody: no collective that would wait
     guard, optimizer = watch(model, timeout=30), sgd(model)
