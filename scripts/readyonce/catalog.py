@@ -18,16 +18,17 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError, model_validator
 
 from readyonce import project
+from readyonce.facts import Query, Value, fits, named
 from readyonce.project import LANGUAGES as LANGUAGES
 from readyonce.terminal import printable
 
 BASELINE = "reported"  # the variant that shows the incident as it was reported
 
 Language = Literal["en", "zh"]
-Outcome = Literal["error", "match", "diverge", "hang"]
+Outcome = Literal["error", "match", "diverge", "still", "hang"]
 Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Plain = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^<>]+$")]
@@ -37,7 +38,7 @@ IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Quantity = Literal["seconds_per_step", "peak_memory"]
-Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
+Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|still|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
 SourceLink = Annotated[str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")]
 
 
@@ -118,7 +119,6 @@ class VariantEntry(Declaration):
     text: Text
     processes: int = Field(2, ge=1)
     launcher: Literal["torchrun", "python"] = "torchrun"
-    claims: list[Slug] = []
     shows: list[NonEmpty] = []  # what its message contains, beyond the family's wording
     lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
     only: list[EnvironmentName] | None = None  # the environments it runs in, where they are not all of its file's
@@ -136,7 +136,6 @@ class Matrix(Model):
     axes: list[dict[Slug, Text]] = Field(min_length=2)
     only: dict[EnvironmentName, list[str]] = {}  # environment -> globs: what runs there, where it is not all
     cases: list[MatrixCase]
-    claims: dict[Slug, list[str]] = {}
     chart: list[Quantity] = []  # drawn as bars: a row for each word of the first axis, a bar for each of the second
 
     def names(self) -> Iterator[tuple[str, ...]]:
@@ -151,20 +150,38 @@ class Measured(Model):
     quantity: Quantity
 
 
+class Case(Model):
+    """What the runs that fit `where` show, if a claim is true."""
+
+    where: Query = {}
+    outcome: Prediction
+
+
+class When(Model):
+    """The condition under which a claim is right: a query, and its words."""
+
+    where: Query
+    text: Text
+
+
 class Claim(Model):
-    """Advice or an explanation in circulation, written as a prediction."""
+    """Advice or an explanation in circulation, written as a prediction about every run that fits its scope.
+
+    Of several cases the first that fits a run predicts its outcome.
+    """
 
     text: Text
     basis: Literal["run", "source", "measured", "inferred"]
-    predicts: Prediction | dict[str, Prediction] = {}
-    otherwise: dict[str, Prediction] = {}  # explanations: what the runs would show if it were false
+    scope: Query | None = None
+    predicts: Prediction | list[Case] | None = None
+    otherwise: list[Case] = []  # explanations: what runs would show if it were false
     explanation: bool = False
     supports: Literal["holds", "fails", "depends"] | None = None  # what the sources support
     measured: list[Measured] = []
     sources: list[Source] = []
-    advice: Literal["yes", "no", "only if"]
+    advice: Literal["yes", "no", "only if"] | None = None  # for what one can do; an explanation has none
     note: Text  # what to do, and the cost
-    when: Text | None = None  # for `depends`: what decides
+    when: When | None = None  # for `depends`
     why: Text | None = None  # for `open`: why nothing decides it yet
 
 
@@ -263,6 +280,7 @@ class Run(Model):
 
     variant: Slug
     outcome: Outcome
+    facts: dict[str, Value] = {}
     error: Slug | None = None
     message: str | None = None
     gradient_error: float | None = None
@@ -341,19 +359,43 @@ def _squeeze(text: str) -> str:
     return " ".join(text.split())
 
 
-RunPattern = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}/[a-z0-9*?\[\]-]+(@[a-z0-9.-]+)?$")]
+class Slice(Model):
+    """A row or a column of the decision table: the runs that fit `where`."""
 
-
-class DecisionRow(Model):
     text: Text
-    cells: dict[Slug, list[RunPattern]]  # column -> the runs whose outcomes the cell shows
+    where: Query
 
 
 class DecisionFile(Model):
-    """`decision.yml`: rows are ways to train, columns are settings, cells name runs."""
+    """`decision.yml`: rows are ways to train, columns are settings; a cell is all runs that fit both."""
 
-    columns: dict[Slug, Text]
-    rows: list[DecisionRow]
+    columns: dict[Slug, Slice]
+    rows: list[Slice]
+
+
+class Fact(Model):
+    """A word of the vocabulary: what may be said of a run."""
+
+    text: Text
+    values: dict[str, Text] = {}
+    kind: Literal["value", "number", "version", "word"] = "value"
+    usually: str | None = None  # what a query means that does not name it
+    optional: bool = False  # a run that says nothing of it has nothing of the kind
+
+
+class Rule(Model):
+    """What a launch tells of a run where its words and its versions fit."""
+
+    text: str = ""
+    where: Query = {}
+    facts: dict[str, Value]
+    sources: list[Source] = []
+
+
+class FrameworkFile(Model):
+    package: NonEmpty
+    commands: list[NonEmpty] = []
+    launch: list[Rule] = []
 
 
 class Phrase(Text):
@@ -376,7 +418,7 @@ class DiagnoseFile(Model):
     words: dict[Slug, Phrase]
 
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=BaseModel)
 
 
 # ------------------------------------------------------------------------------ the catalog
@@ -391,7 +433,6 @@ class Variant:
     text: Text
     processes: int
     launcher: str
-    claims: tuple[str, ...]
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
@@ -435,20 +476,31 @@ class Incident:
         ran = {run.error for evidence in self.evidence.values() for run in evidence.runs if run.error}
         return frozenset({*self.file.errors, *ran})
 
-    def judged_on(self, claim: str) -> list[tuple[Variant, str]]:
-        """Every (variant, environment) whose variant names the claim: nobody can pick cases."""
-        return [
-            (variant, environment)
-            for variant in self.variants.values()
-            if claim in variant.claims
-            for environment in variant.declared
-            if environment not in self.not_run
-        ]
-
     @property
     def not_run(self) -> set[str]:
         """The environments of which it is recorded why nothing could be run there."""
         return {name for name, evidence in self.evidence.items() if evidence.not_run}
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run and its facts."""
+
+    incident: Incident
+    variant: Variant
+    environment: str
+    run: Run
+    facts: dict[str, Value]
+
+    @property
+    def name(self) -> str:
+        return f"{self.incident.id}/{self.run.variant}" + (
+            "" if self.environment == "current" else f"@{self.environment}"
+        )
+
+    @property
+    def label(self) -> str:
+        return f"{self.run.outcome}:{self.run.error}" if self.run.error else self.run.outcome
 
 
 @dataclass
@@ -456,6 +508,8 @@ class Catalog:
     root: Path
     incidents: dict[str, Incident] = field(default_factory=dict)
     families: dict[str, FamilyFile] = field(default_factory=dict)
+    vocabulary: dict[str, Fact] = field(default_factory=dict)
+    frameworks: dict[str, FrameworkFile] = field(default_factory=dict)
     decision: DecisionFile | None = None
     diagnose: DiagnoseFile | None = None
     problems: list[Problem] = field(default_factory=list)
@@ -478,23 +532,53 @@ class Catalog:
         found = [family for family in found if not family.yields] or found
         return found[0].family if len(found) == 1 else None
 
-    def runs(self, pattern: str) -> list[tuple[Incident, str, Run]]:
-        """(incident, environment, run) for `RO-0001/GLOB@environment`; `current` when none is named."""
-        id, _, rest = pattern.partition("/")
-        glob, _, environment = rest.partition("@")
-        environment = environment or "current"
-        incident = self.incidents.get(id)
-        evidence = incident.evidence.get(environment) if incident else None
+    @cached_property
+    def observed(self) -> list[Observed]:
+        """Every run of every incident, with its facts. Whatever judges, judges these."""
         return [
-            (incident, environment, run)
-            for run in (evidence.runs if evidence else [])
-            if fnmatchcase(run.variant, glob)
+            Observed(incident, variant, environment, run, self._facts(incident, variant, evidence.environment, run))
+            for incident in self.incidents.values()
+            for environment, evidence in incident.evidence.items()
+            for run in evidence.runs
+            if (variant := incident.variants.get(run.variant))
         ]
+
+    def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
+        """What the run told, and of the environment what it used."""
+        used = {"torch", *imports(self.text(incident.folder / variant.file))}
+        versions = {
+            name.lower(): release.partition("+")[0]
+            for name, release in environment.versions.items()
+            if variant.is_command or name in used
+        }
+        launch = {"launcher": variant.launcher, "processes": variant.processes, "framework": "none"}
+        return {**launch, "device": environment.device, **versions, **run.facts}
+
+    def fitting(self, query: Query) -> tuple[list[Observed], int]:
+        """All runs that fit a query, and how many do not tell enough to say so."""
+        asked = named(query)
+        usual = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually and name not in asked}
+        meant = [it for it in self.observed if all(it.facts.get(name, value) == value for name, value in usual.items())]
+        answers = [(observed, self.fits(query, observed)) for observed in meant]
+        return [observed for observed, answer in answers if answer], sum(answer is None for _, answer in answers)
+
+    def fits(self, query: Query, observed: Observed) -> bool | None:
+        return fits(query, observed.facts, self._optional)
+
+    @cached_property
+    def _optional(self) -> frozenset[str]:
+        return frozenset(name for name, fact in self.vocabulary.items() if fact.optional)
 
     def require_sound(self) -> Catalog:
         if self.problems:
             raise CatalogError(self.problems)
         return self
+
+
+@lru_cache(256)
+def imports(source: str) -> frozenset[str]:
+    """The packages that a file imports."""
+    return frozenset(re.findall(r"^ *(?:import|from) (\w+)", source, re.MULTILINE))
 
 
 def find_root() -> Path:
@@ -512,6 +596,11 @@ def load(root: Path, only: str | None = None) -> Catalog:
         _refuse_links(catalog, snippets, root / "docs")
         if (path := snippets / "decision.yml").is_file():
             catalog.decision = read(catalog, path, DecisionFile)
+        if (path := snippets / "facts.yml").is_file():
+            catalog.vocabulary = read_all(catalog, path, Fact)
+        for path in sorted((snippets / "frameworks").glob("*.yml")):
+            if framework := read(catalog, path, FrameworkFile):
+                catalog.frameworks[path.stem] = framework
         catalog.diagnose = read(catalog, snippets / "diagnose.yml", DiagnoseFile)
     for path in sorted((snippets / "errors").glob("*.yml")):
         if family := read(catalog, path, FamilyFile):
@@ -571,7 +660,6 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             entry.text,
             entry.processes,
             entry.launcher,
-            tuple(entry.claims),
             {
                 where: entry.differs.get(where) or Declaration(outcome=entry.outcome, error=entry.error)
                 for where in file.files.get(entry.file, [])
@@ -594,7 +682,6 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
     name = "-".join(words)
     texts = [axis[word] for axis, word in zip(matrix.axes, words)]
     text = Text(en=", ".join(t.en for t in texts), zh="，".join(t.zh for t in texts))
-    claims = tuple(c for c, globs in matrix.claims.items() if any(fnmatchcase(name, g) for g in globs))
     declared = {}
     for environment in file.files.get(matrix.file, []):
         if not any(fnmatchcase(name, pattern) for pattern in matrix.only.get(environment, ["*"])):
@@ -614,7 +701,7 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
             )
         else:
             declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
-    return Variant(name, matrix.file, text, 2, "torchrun", claims, declared)
+    return Variant(name, matrix.file, text, 2, "torchrun", declared)
 
 
 def _same_kind(pattern: str, label: str) -> bool:
@@ -740,6 +827,12 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
             for fault in error.errors():
                 add(catalog, path, fault["loc"], *_explain(fault))
     return None
+
+
+def read_all(catalog: Catalog, path: Path, model: type[M]) -> dict[str, M]:
+    """Read a file that maps names to things of one kind."""
+    whole = read(catalog, path, RootModel[dict[str, model]])
+    return whole.root if whole else {}
 
 
 def explain_yaml(error: yaml.YAMLError) -> tuple[int, str, str]:

@@ -200,6 +200,55 @@ def _run(options) -> int:
     return GOOD if good else DIFFERENT
 
 
+def facts(options) -> int:
+    catalog = _catalog()
+    root = catalog.find_root()
+    known = catalog.load(root).require_sound()
+    if options.write:
+        return _write_facts(known)
+    from readyonce.facts import separate
+
+    query = {}
+    for part in options.query:
+        name, _, value = part.partition("=")
+        if name not in known.vocabulary or not value:
+            raise _usage(f"`{part}` is no FACT=VALUE. The facts: {', '.join(known.vocabulary)}")
+        query[name] = value if value[0] in "<>" else value.split(",")
+    found, undecided = known.fitting(query)
+    for leaf in separate([(it.facts, it.label) for it in found], list(known.vocabulary)):
+        here = [it for it in found if leaf.has(it.facts)]
+        how = ", ".join(f"{label} {count}" for label, count in leaf.labels.most_common())
+        print(f"{how}   where {_path(leaf) or 'any'}")
+        for it in here:
+            print(f"    {it.name}")
+    print(f"{_count(len(found), 'run')} fit; {undecided} do not tell.")
+    return GOOD
+
+
+def _path(leaf) -> str:
+    return " and ".join(
+        f"{'' if inside else 'not '}{name} {'told' if condition is None else condition}"
+        for name, condition, inside in leaf.path
+    )
+
+
+def _write_facts(known) -> int:
+    """A word of the vocabulary changed: the runs need not be run again for it."""
+    from readyonce import lab
+
+    for incident in known.incidents.values():
+        for name, evidence in (incident.evidence | incident.one_device).items():
+            own = lab.folder(known.root, name) / "bin" / "python"
+            python = own if own.is_file() else lab.interpreter(known.root, "current", _say)
+            variants = [incident.variants[run.variant] for run in evidence.runs]
+            told = lab.facts_of(known, incident, variants, python, evidence.environment.versions)
+            runs = [run.model_copy(update={"facts": told[run.variant]}) for run in evidence.runs]
+            if runs != evidence.runs:
+                path = lab.write(incident, evidence.model_copy(update={"runs": runs}))
+                print(f"wrote {path.relative_to(known.root)}", flush=True)
+    return GOOD
+
+
 def verify(options) -> int:
     from readyonce import lab
 
@@ -285,7 +334,9 @@ def _verify(root, known, incident, environment, options) -> list[str]:
                     f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {stored.gradient_error:.3g}"
                 )
     if options.write:
-        runs, disagreeing = lab.summarise(shared, single)
+        described = lab.describe(environment, python)
+        facts = lab.facts_of(known, incident, declared_here, python, described.versions)
+        runs, disagreeing = lab.summarise(shared, single, facts)
         faults += [f"{label}: {line}" for line in disagreeing]
         if faults:
             return [*faults, f"{label}: evidence not written, because of the lines above"]
@@ -294,7 +345,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             for command, where in incident.file.commands.items()
             if environment in where
         }
-        evidence = _catalog().Evidence(environment=lab.describe(environment, python), options=recorded, runs=runs)
+        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
         if environment == "current" and (gpu := lab.gpu()):
             alone = lab.on_one_device(known, incident, gpu, python)
@@ -562,6 +613,18 @@ def _parser() -> argparse.ArgumentParser:
         "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
         "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
     )
+
+    it = command(
+        "facts",
+        facts,
+        "Which runs fit a query over their facts, how they ended, and what separates them.",
+        "",
+        "strategy=ddp checkpointing=reentrant find_unused=false",
+        "strategy=zero-3 'deepspeed=< 0.19.3' runs=last,early",
+        "--write",
+    )
+    it.add_argument("query", metavar="FACT=VALUE", nargs="*", help="all must fit; several values: any of them")
+    it.add_argument("--write", action="store_true", help="read the facts of every stored run anew, and store them")
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 

@@ -6,6 +6,7 @@ others in one launch, because imports are nearly all the cost. Both must show th
 
 from __future__ import annotations
 
+import ast
 import datetime
 import errno
 import json
@@ -26,6 +27,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
+from readyonce.facts import Value, of_command
 
 WORKER = Path(__file__).with_name("worker.py")
 TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
@@ -72,26 +74,31 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
             raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
         return Path(sys.executable)
     requirements = _list(root, environment)
-    folder = root / "build" / "environments" / environment
+    place = folder(root, environment)
     lock = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
     constraints = ["--constraint", lock] if lock.is_file() else []
     wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, *constraints[1:]))
-    stamp = folder / "installed.txt"
+    stamp = place / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
         torch = [f"{name}=={version}" for name, version in pins(root, environment).items() if name == "torch"]
-        _install(folder, torch, "--requirements", requirements, *constraints)
+        _install(place, torch, "--requirements", requirements, *constraints)
         stamp.write_text(wanted, encoding="utf-8")
-    return folder / "bin" / "python"
+    return place / "bin" / "python"
+
+
+def folder(root: Path, environment: str) -> Path:
+    """Where an environment is made."""
+    return root / "build" / "environments" / environment
 
 
 def newest(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
     """The Python of an environment made afresh, of the newest releases of what its list pins that go together."""
     say(f"Installing the newest releases of environment {environment} ...")
-    folder = root / "build" / "environments" / f"newest-of-{environment}"
+    place = folder(root, f"newest-of-{environment}")
     wanted = {name: name + bound for name, _, bound in _requirements(root, environment)}
-    _install(folder, [wanted[name] for name in wanted if name == "torch"], *wanted.values())
-    return folder / "bin" / "python"
+    _install(place, [wanted[name] for name in wanted if name == "torch"], *wanted.values())
+    return place / "bin" / "python"
 
 
 def pins(root: Path, environment: str) -> dict[str, str]:
@@ -194,8 +201,10 @@ def on_one_device(catalog: Catalog, incident: Incident, name: str, python: Path)
     """Each repro's variants once with one process: with NCCL on the GPU, where there is one."""
     variants = [v for v in incident.variants.values() if not v.is_command and "current" in v.declared]
     jobs = [(replace(variant, processes=1), 1) for variant in variants]
-    runs, _ = summarise(together(catalog, incident, jobs, python), {})
-    return Evidence(environment=describe(name, python, world_size=1), runs=runs)
+    environment = describe(name, python, world_size=1)
+    facts = facts_of(catalog, incident, variants, python, environment.versions)
+    runs, _ = summarise(together(catalog, incident, jobs, python), {}, facts)
+    return Evidence(environment=environment, runs=runs)
 
 
 def options_of(python: Path, command: str) -> list[str]:
@@ -471,7 +480,63 @@ def _extensions(bin_folder: Path) -> Path:
 # ------------------------------------------------------------------------------ evidence
 
 
-def summarise(shared: list[Observation], single: dict[str, Observation]) -> tuple[list[Run], list[str]]:
+def facts_of(
+    catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path, versions: dict[str, str]
+) -> dict[str, dict[str, Value]]:
+    """The facts of each variant: a repro tells its own, a command's are read from its words and the versions."""
+    variants = list(variants)
+    files = sorted({str(incident.folder / v.file) for v in variants if not v.is_command})
+    told = {}
+    if files:
+        done = subprocess.run(
+            [python, WORKER, "--facts", *files], capture_output=True, text=True, env=environment_of(python.parent)
+        )
+        if done.returncode:
+            raise LabError(f"{incident.id}: its repros do not tell their facts\n{done.stderr[-3000:]}")
+        told = json.loads(done.stdout.splitlines()[-1])
+    return {
+        v.name: facts_of_command(catalog, incident, v, versions)
+        if v.is_command
+        else told[str(incident.folder / v.file)][v.name]
+        for v in variants
+    }
+
+
+def facts_of_command(
+    catalog: Catalog, incident: Incident, variant: Variant, versions: dict[str, str]
+) -> dict[str, Value]:
+    """By the rules of the framework (`snippets/frameworks/`), after those of the tiny model (`FACTS` in tiny.py)."""
+    script = with_lines((incident.folder / variant.file).read_text(encoding="utf-8"), variant.lines)
+    said = " ".join(script.replace("\\\n", " ").replace(" -m ", " python -m ").split())
+    rules = [
+        rule.model_dump()
+        for framework in catalog.frameworks.values()
+        if any(command in said for command in framework.commands)
+        for rule in framework.launch
+    ]
+    if not rules:
+        raise LabError(f"{incident.id}/{variant.file} runs no command of snippets/frameworks/")
+    source = ast.parse((incident.folder / "tiny.py").read_text(encoding="utf-8"))
+    for node in source.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FACTS":
+            rules = ast.literal_eval(node.value) + rules
+    return of_command(script, rules, {name.lower(): release for name, release in versions.items()})
+
+
+def with_lines(script: str, lines: dict[str, str]) -> str:
+    """The script with, for each option, another line in place of the one that has it; none where that is empty."""
+    changed = script.splitlines()
+    for option, line in lines.items():
+        places = [i for i, words in enumerate(map(str.split, changed)) if option in words and words[0] != "#"]
+        if len(places) != 1:
+            raise LabError(f"`{option}` stands in {len(places)} lines of launch.sh, not in one")
+        changed[places[0] : places[0] + 1] = [f"    {line} \\"] if line else []
+    return "\n".join(changed) + "\n"
+
+
+def summarise(
+    shared: list[Observation], single: dict[str, Observation], facts: dict[str, dict[str, Value]]
+) -> tuple[list[Run], list[str]]:
     """Runs for the evidence, and a line for each variant whose repeats or launches disagree.
 
     A framework's command runs alone only: it has no repeats."""
@@ -488,6 +553,7 @@ def summarise(shared: list[Observation], single: dict[str, Observation]) -> tupl
             Run(
                 variant=name,
                 outcome=first.outcome,
+                facts=facts.get(name, {}),
                 error=first.error,
                 message=first.message,
                 repeats=len(repeats),

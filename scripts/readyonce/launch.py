@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from readyonce.catalog import Catalog, Incident, Variant
-from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running
+from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running, with_lines
 
 TOLERANCE = 1e-5  # the largest difference of a `match`, as in the repros
 # Torch's threads, now and then, when a framework ends without a barrier and all is saved: not an outcome.
@@ -125,17 +125,6 @@ class Commands:
             "MASTER_PORT": port,  # ms-swift hands it to torchrun
             "PET_MASTER_PORT": port,  # torchrun's own
         }
-
-
-def with_lines(script: str, lines: dict[str, str]) -> str:
-    """The script with, for each option, another line in place of the one that has it; none where that is empty."""
-    changed = script.splitlines()
-    for option, line in lines.items():
-        places = [i for i, words in enumerate(map(str.split, changed)) if option in words and words[0] != "#"]
-        if len(places) != 1:
-            raise LabError(f"`{option}` stands in {len(places)} lines of launch.sh, not in one")
-        changed[places[0] : places[0] + 1] = [f"    {line} \\"] if line else []
-    return "\n".join(changed) + "\n"
 
 
 def _saved(output: Path) -> list[Path]:

@@ -16,7 +16,6 @@ import posixpath
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -33,10 +32,14 @@ from readyonce.catalog import (
     Incident,
     Language,
     Matrix,
+    Observed,
     Run,
     Source,
     Variant,
+    imports,
 )
+from readyonce.conditions import Part, in_words, part_in_words, parts
+from readyonce.facts import Query
 from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
 from readyonce.words import (
@@ -58,6 +61,7 @@ from readyonce.words import (
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
 IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
+SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
 LATELY = 20  # changes on the page that lists them
@@ -137,7 +141,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
 def incident_includes(catalog: Catalog, incident: Incident, language: Language) -> dict[str, str]:
     files = {
         "header.md": header(catalog, incident, language),
-        "claims.md": "\n".join(claim(incident, name, language) for name in incident.file.claims),
+        "claims.md": "\n".join(claim(catalog, incident, name, language) for name in incident.file.claims),
         "affected.md": affected_table(incident, language),
         "strip.md": strip(catalog, incident, language),
         "evidence.md": evidence_list(catalog, incident, language),
@@ -219,13 +223,8 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
     """The packages that these repros import; all that are recorded, where none is imported: a framework's command."""
-    imported = frozenset().union(*(_imports(catalog.text(incident.folder / name)) for name in files))
+    imported = frozenset().union(*(imports(catalog.text(incident.folder / name)) for name in files))
     return [name for name in environment.versions if name in imported] or list(environment.versions)
-
-
-@lru_cache(64)  # asked for in each language, in several places of a page
-def _imports(source: str) -> frozenset[str]:
-    return frozenset(re.findall(r"^ *(?:import|from) (\w+)", source, re.MULTILINE))
 
 
 def _age(incident: Incident) -> int:
@@ -386,16 +385,20 @@ def _cell(run: Run | None, environment: str, language: Language) -> str:
     return f"{word} {number(run)}" if run.outcome == "diverge" else word
 
 
-def claim(incident: Incident, name: str, language: Language) -> str:
-    return "\n".join(_claim(incident, judge(incident, name), f"claim-{name}", language))
+def claim(catalog: Catalog, incident: Incident, name: str, language: Language) -> str:
+    return "\n".join(_claim(catalog, incident, judge(catalog, incident, name), f"claim-{name}", language))
 
 
-def _claim(incident: Incident, judgement: Judgement, id: str, language: Language, page: str = "") -> list[str]:
+def _claim(
+    catalog: Catalog, incident: Incident, judgement: Judgement, id: str, language: Language, page: str = ""
+) -> list[str]:
     """A claim's words, verdict and proof; `page` is the incident's, as seen from where this is shown."""
     it = judgement.claim
+    chips = [chip(say(judgement.verdict, language), judgement.verdict)]
+    chips += [chip(say(it.advice, language), "advice")] if it.advice else []
     lines = [
         f"**{it.text[language]}**",
-        f"{chip(say(judgement.verdict, language), judgement.verdict)} {chip(say(it.advice, language), 'advice')}",
+        " ".join(chips),
         *(
             [f"[{incident.id} · {incident.file.short[language]}]({page}#{id.removeprefix(f'{incident.id}-')})"]
             if page
@@ -404,8 +407,9 @@ def _claim(incident: Incident, judgement: Judgement, id: str, language: Language
         f"{{ #{id} .ro-claim }}",
         "",
     ]
-    lines += [say("next", language).join(part[language] for part in (it.when, it.why, it.note) if part)]
-    lines += ["", *proof(incident, judgement, language, page)]
+    when = it.when.text if it.when else None
+    lines += [say("next", language).join(part[language] for part in (when, it.why, it.note) if part)]
+    lines += ["", *proof(catalog, incident, judgement, language, page)]
     if it.sources:
         lines += [
             say("sources", language) + say("colon", language) + cite_all(it.sources, language),
@@ -415,8 +419,10 @@ def _claim(incident: Incident, judgement: Judgement, id: str, language: Language
     return lines
 
 
-def proof(incident: Incident, judgement: Judgement, language: Language, page: str = "") -> Iterator[str]:
-    """The runs behind a verdict, collapsed; of a long list only those that came out otherwise."""
+def proof(
+    catalog: Catalog, incident: Incident, judgement: Judgement, language: Language, page: str = ""
+) -> Iterator[str]:
+    """The runs behind a verdict, collapsed: what they have in common, what tells them apart, and those that differ."""
     for measured in judgement.claim.measured:
         runs = [incident.run(name, "current") for name in (measured.variant, measured.against)]
         one, other = (getattr(run, measured.quantity, None) for run in runs)
@@ -427,32 +433,50 @@ def proof(incident: Incident, judgement: Judgement, language: Language, page: st
                 device=device, variant=measured.variant, against=measured.against, ratio=ratio
             )
             yield ""
-    predictions = judgement.predictions
-    if not predictions:
+    judged = judgement.runs
+    if not judged:
         return
-    good = [judged for judged in predictions if judged.came_true]
-    shown = predictions if len(predictions) <= 12 else [judged for judged in predictions if not judged.came_true]
-    title = WORDS["proof"][language].format(len(good), len(predictions))
-    yield f'??? quote "{title}"'
+    yield f'??? quote "{WORDS["proof"][language].format(len(judgement.right), len(judged))}"'
     yield ""
+    scope = in_words(catalog, judgement.claim.scope, language) or say("every-run", language)
+    count = WORDS["runs-of"][language].format(len(judged))
+    yield "    " + WORDS["judged-on"][language].format(runs=count, scope=scope)
+    if judgement.undecided:
+        yield "    " + WORDS["untold"][language].format(judgement.undecided)
+    yield ""
+    if judgement.verdict == "depends":
+        head = [say(key, language) for key in ("seen", "apart", "runs-count")]
+        found = parts(catalog, [it.observed for it in judged])
+        rows = [
+            [_label(catalog, p.label, language), part_in_words(catalog, p, language), str(len(p.runs))] for p in found
+        ]
+        yield textwrap.indent(table([head, *rows]), "    ")
+    shown = judged if len(judged) <= SHOWN else [it for it in judged if not it.came_true][:SHOWN]
     if shown:
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
-        rows = [head, *(_prediction_row(judged, language, page) for judged in shown)]
-        yield textwrap.indent(table(rows), "    ")
-    if shown and len(shown) < len(predictions):
-        yield "    " + WORDS["others"][language].format(len(predictions) - len(shown))
+        yield textwrap.indent(table([head, *(_judged_row(it, language, page, incident) for it in shown)]), "    ")
+    if shown and len(shown) < len(judged):
+        yield "    " + WORDS["others"][language].format(len(judged) - len(shown))
         yield ""
 
 
-def _prediction_row(judged: Judged, language: Language, page: str) -> list[str]:
-    predicted = judged.predicted.partition(":")[0]
-    seen = (
-        chip(say(judged.observed.outcome, language), judged.observed.outcome)
-        if judged.observed
-        else say("not-run", language)
-    )
-    where = f"{page}#{run_id(judged.variant, judged.environment)}"
-    return [f"[`{judged.variant}`]({where})", judged.environment, say(predicted, language), seen]
+def _label(catalog: Catalog, label: str, language: Language) -> str:
+    """An outcome in words; of an error, which."""
+    outcome, _, family = label.partition(":")
+    word = chip(say(outcome, language), outcome)
+    return f"{word} {catalog.families[family].title[language]}" if family in catalog.families else word
+
+
+def _judged_row(judged: Judged, language: Language, page: str, incident: Incident) -> list[str]:
+    it = judged.observed
+    where = page if it.incident is incident else f"{page.rpartition('/')[0]}/{it.incident.id}.md".lstrip("/")
+    name = it.run.variant if it.incident is incident else f"{it.incident.id} {it.run.variant}"
+    return [
+        f"[`{name}`]({where}#{run_id(it.run.variant, it.environment)})",
+        it.environment,
+        say(judged.predicted.partition(":")[0], language) if judged.predicted else "–",
+        chip(say(it.run.outcome, language), it.run.outcome),
+    ]
 
 
 def affected_table(incident: Incident, language: Language) -> str:
@@ -605,32 +629,40 @@ def changes(catalog: Catalog, language: Language) -> str:
 
 
 def decision_table(catalog: Catalog, language: Language) -> str:
-    """Rows are ways to train, columns are settings; every outcome links to a run that showed it."""
+    """Rows are ways to train, columns are settings; a cell is every run that fits both, and what tells them apart."""
     if catalog.decision is None:
         return ""
-    columns = catalog.decision.columns
-    rows = [[say("training", language), *(text[language] for text in columns.values())]]
+    columns = catalog.decision.columns.values()
+    rows = [[say("training", language), *(column.text[language] for column in columns)]]
     for row in catalog.decision.rows:
-        cells = [_outcomes(catalog, row.cells.get(column, []), language) for column in columns]
-        rows.append([row.text[language], *cells])
+        cells = [_outcomes(catalog, row.where, column.where, language) for column in columns]
+        if any(cells):
+            rows.append([row.text[language], *(cell or "–" for cell in cells)])
     return table(rows, "ro-matrix")
 
 
-def _outcomes(catalog: Catalog, patterns: list[str], language: Language) -> str:
-    """Each outcome among the runs once; of the wrong ones the worst."""
-    found: dict[str, tuple[Incident, str, Run]] = {}
-    for incident, environment, run in (hit for pattern in patterns for hit in catalog.runs(pattern)):
-        known = found.get(run.outcome)
-        if known is None or (run.outcome == "diverge" and run.gradient_error > known[2].gradient_error):
-            found[run.outcome] = (incident, environment, run)
-    parts = []
-    for outcome in ("match", "error", "diverge", "hang"):
-        if outcome in found:
-            incident, environment, run = found[outcome]
-            word = chip(say(outcome, language), outcome)
-            target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
-            parts.append(f"[{word}]({target})" + (f" {number(run)}" if outcome == "diverge" else ""))
-    return "<br>".join(parts) or "–"
+def cell_runs(catalog: Catalog, row: Query, column: Query) -> list[Observed]:
+    """Every run that fits a row and a column of the decision table."""
+    return [it for it in catalog.fitting(row)[0] if catalog.fits(column, it)]
+
+
+def _outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -> str:
+    """Each outcome among the runs, with how many and, where there are several, the conditions of each but the right one."""
+    by_label: dict[str, list[Part]] = {}
+    for part in parts(catalog, cell_runs(catalog, row, column)):
+        by_label.setdefault(part.label, []).append(part)
+    cells = []
+    for label in sorted(by_label, key=lambda label: (label != "match", label)):
+        runs = [it for part in by_label[label] for it in part.runs]
+        worst = max(runs, key=lambda it: it.run.gradient_error or 0)
+        target = f"incidents/{worst.incident.id}.md#{run_id(worst.run.variant, worst.environment)}"
+        outcome = label.partition(":")[0]
+        cell = f"[{chip(say(outcome, language), outcome)}]({target}) {len(runs)}"
+        if len(by_label) > 1 and outcome != "match":
+            conditions = dict.fromkeys(part_in_words(catalog, part, language) for part in by_label[label])
+            cell += say("colon", language) + say("or-else", language).join(conditions)
+        cells.append(cell)
+    return "<br>".join(cells)
 
 
 def advice(catalog: Catalog, language: Language) -> str:
@@ -638,11 +670,11 @@ def advice(catalog: Catalog, language: Language) -> str:
     sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": []}
     for incident in catalog.incidents.values():
         for name, it in incident.file.claims.items():
-            judgement = judge(incident, name)
+            judgement = judge(catalog, incident, name)
             kind = judgement.verdict if judgement.verdict in sections else it.advice
             if kind in sections:
                 page = f"incidents/{incident.id}.md"
-                lines = _claim(incident, judgement, f"{incident.id}-claim-{name}", language, page)
+                lines = _claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
                 sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 

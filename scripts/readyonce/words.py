@@ -133,6 +133,25 @@ WORDS: dict[str, dict[Language, str]] = {
     },
     "contents": {"en": "Contents", "zh": "目录"},
     "addresses": {"en": "Addresses", "zh": "链接地址"},
+    "judged-on": {"en": "Judged on {runs}: {scope}.", "zh": "依据 {runs}：{scope}。"},
+    "every-run": {"en": "every run", "zh": "全部运行"},
+    "runs-of": {"en": "all {} runs", "zh": "全部 {} 次运行"},
+    "untold": {
+        "en": "{} more do not tell whether they belong here, and are not counted.",
+        "zh": "另有 {} 次运行无法判断是否属于这一类，未计入。",
+    },
+    "runs-count": {"en": "Runs", "zh": "运行次数"},
+    "apart": {"en": "What tells them apart", "zh": "区别在于"},
+    "still": {"en": "nothing moves", "zh": "参数没有变化"},
+    "still-sentence": {
+        "en": "It finishes, and the trained parameters equal their start.",
+        "zh": "训练能跑完，但可训练参数与开始时相同。",
+    },
+    # How conditions are put together.
+    "or": {"en": " or ", "zh": "或"},
+    "or-else": {"en": "; or ", "zh": "；或者"},
+    "of": {"en": "{} {}", "zh": "{} {}"},
+    "to": {"en": "{} to {}", "zh": "{} 至 {}"},
     # Punctuation, which differs as much as words do.
     "colon": {"en": ": ", "zh": "："},
     "semicolon": {"en": "; ", "zh": "；"},

@@ -4,6 +4,8 @@ Needs torch only, since it runs in environments that know nothing of this packag
 `{"results": path, "items": [{"file", "variant", "processes", "launcher"}]}`; rank 0 appends one
 JSON line to `results` for each item done: `{"item": index, "ranks": [record of each rank]}`, where
 a record is what the repro's `run` returned, or `{"error": message}`; both with `seconds`.
+
+`python worker.py --facts FILE ...` runs nothing and prints `{file: {variant: its facts}}`.
 """
 
 import contextlib
@@ -108,5 +110,13 @@ def message_of(error):
     return message
 
 
+def facts(paths):
+    modules = {path: load(path) for path in paths}
+    return {path: {name: module.facts(name) for name in module.VARIANTS} for path, module in modules.items()}
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--facts":
+        print(json.dumps(facts(sys.argv[2:])))
+    else:
+        main(sys.argv[1])

@@ -80,6 +80,36 @@ ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
 
 
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    repeats = {"stack-twice": "last", "two-forwards": "last", "once": "once"}
+    again = s["every_second_step"] == "repeat"
+    return {
+        "strategy": "single" if variant == "single-process" else "ddp",
+        "tuning": "lora",
+        "frozen": "base",
+        "lora_rank": s["rank"],
+        "mode": s["mode"],
+        "checkpointing": s["checkpointing"] if s["checkpointing"] and s["mode"] != "eval" else "none",
+        "checkpointed": "all" if len(s["checkpointed"]) == 4 and s["outside"] != "extra" else "some",
+        "find_unused": s["find_unused_parameters"],
+        "static_graph": s["static_graph"],
+        "runs": "early" if again else repeats.get(s["runs"], "early"),
+        "runs_vary": again,
+        "skips": "some-steps" if s["every_second_step"] == "skip" else "never",
+        "second_use": {None: "none", "shared": "loss", "extra": "only-loss"}[s["outside"]],
+        "backwards": 1,
+        "accumulation": max(s["accumulate"]),
+        "first_backward": "no-sync" if s["accumulate"][0] > 1 else "synchronises",
+        "batch_size": 2 // max(s["accumulate"]),
+    }
+
+
+# --8<-- [end:facts]
+
+
 # --8<-- [start:model]
 class LoraLayer(nn.Module):
     def __init__(self, rank):
@@ -120,6 +150,8 @@ class Model(nn.Module):
             else:
                 x = self.layers[i](x)
         return self.head(x)
+
+
 # --8<-- [end:model]
 
 
@@ -151,6 +183,8 @@ def train(settings, rank=0, world_size=1, wrap=lambda model: model):
         optimizer.step()
         optimizer.zero_grad()
     return model
+
+
 # --8<-- [end:train]
 
 
@@ -188,6 +222,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -198,7 +234,7 @@ if __name__ == "__main__":
             torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         backend = dist.get_default_backend_for_device(DEVICE)
         dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if not dist.is_initialized() or dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     if dist.is_initialized():

@@ -50,10 +50,38 @@ def config(settings, world_size):
         "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
         "zero_optimization": zero,
     }
+
+
 # --8<-- [end:variants]
 
 
 STEPS, BATCH, LENGTH, WIDTH = 3, 4, 8, 16
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = VARIANTS[variant]
+    return {
+        "strategy": f"zero-{s['stage']}",
+        "tuning": "lora",
+        "frozen": "base",
+        "lora_rank": 4,
+        "checkpointing": {None: "none", True: "reentrant", False: "non-reentrant"}[s["reentrant"]],
+        "checkpointed": "all",
+        "runs": "once" if s["runs"] == 1 else "last",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backwards": 1,
+        "accumulation": s["accumulation"],
+        "batch_size": BATCH // 2,
+        "buckets": "several" if s["bucket"] else "one",
+        "overlap": s["stage"] == 3,  # DeepSpeed's own choice
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -87,6 +115,8 @@ class Model(nn.Module):
                 else:
                     x = checkpoint(layer, x, use_reentrant=self.reentrant)
         return self.head(x)
+
+
 # --8<-- [end:model]
 
 
@@ -118,6 +148,8 @@ def run(variant):
     reference = train_alone(settings["runs"], batches.to(engine.device))
     seconds_per_step = {"seconds_per_step": statistics.median(seconds)}
     return compare(variant, trained, trainable(reference)) | seconds_per_step
+
+
 # --8<-- [end:train]
 
 
@@ -135,6 +167,8 @@ def compare(variant, trained, reference):
     error, spread = worst.tolist()
     outcome = "match" if error <= 1e-5 else "diverge"
     return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+
+
 # --8<-- [end:compare]
 
 
@@ -161,7 +195,7 @@ def trainable(model):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

@@ -110,6 +110,47 @@ ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
 
 
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    tower = s["tower"] in ("lora", "full")
+    full = s["tower"] == "full" or s["aligner"] == "full"
+    inside = (s["llm"] == "lora") + (tower and s["vit_checkpointing"])
+    all_inside = s["aligner"] != "full" and (not tower or s["vit_checkpointing"])
+    # The tower's backward comes last; what is trained in it and not checkpointed waits meanwhile.
+    runs = "once"
+    if s["shared"]:
+        runs = "early" if tower else "last"
+    elif s["batches"] == "image-and-video" and tower:
+        runs = "early" if full else "last"
+    skips = {"mixed": "some-steps", "mixed-text-first": "first-step", "mixed-across-ranks": "some-ranks"}
+    trains = tower or s["aligner"] == "full"
+    return {
+        "strategy": "ddp",
+        "tuning": "part" if full else "lora",
+        "frozen": "base" if tower else "tower-and-base",
+        "lora_rank": 4,
+        "checkpointing": s["checkpointing"],
+        "checkpointed": "all" if inside and all_inside else "some" if inside else "none",
+        "tower_checkpointed": s["vit_checkpointing"],
+        "find_unused": s["find_unused_parameters"],
+        "static_graph": s["static_graph"],
+        "runs": runs,
+        "runs_vary": False,
+        "skips": skips.get(s["batches"], "never") if trains else "never",
+        "filler": "zeros" if s["batches"] == "mixed-blank" else "none",
+        "second_use": "none",
+        "backwards": 1,
+        "accumulation": s["accumulation"],
+        "first_backward": "no-sync" if s["accumulation"] > 1 and s["no_sync"] else "synchronises",
+        "batch_size": s["batch_size"],
+    }
+
+
+# --8<-- [end:facts]
+
+
 # --8<-- [start:model]
 class LoraLinear(nn.Module):
     def __init__(self, rank=4):
@@ -212,6 +253,8 @@ class PeftModel(nn.Module):
 
     def forward(self, *inputs):
         return self.base_model.model(*inputs)
+
+
 # --8<-- [end:model]
 
 
@@ -260,6 +303,8 @@ def pictures_of(settings, micro, rank, patches):
     if has_image:
         return [(image, 1)]
     return [(torch.zeros_like(image), 0)] if settings["batches"] == "mixed-blank" else []
+
+
 # --8<-- [end:train]
 
 
@@ -291,6 +336,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -300,7 +347,7 @@ if __name__ == "__main__":
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     backend = dist.get_default_backend_for_device(DEVICE)
     dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

@@ -83,9 +83,7 @@ VARIANTS = {
     "no-term-first-unused": dict(way="no-term", head="alternating", starts="unused"),
     "no-term-stale-reference": dict(way="no-term", head="alternating", reference="stale"),
     "no-term-accumulate-2": dict(way="no-term", head="alternating", accumulation=2),
-    "no-term-accumulate-2-first-unused": dict(
-        way="no-term", head="alternating", starts="unused", accumulation=2
-    ),
+    "no-term-accumulate-2-first-unused": dict(way="no-term", head="alternating", starts="unused", accumulation=2),
     "zero-input-first-unused": dict(way="zero-input", head="alternating", starts="unused"),
     "zero-input-accumulate-2": dict(way="zero-input", head="alternating", accumulation=2),
     "zero-input-rank-0-only": dict(way="zero-input", head="rank-0"),
@@ -104,10 +102,53 @@ def config(settings, world_size):
         "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
         "zero_optimization": zero,
     }
+
+
 # --8<-- [end:variants]
 
 
 STEPS, BATCH, LENGTH, WIDTH, TEXT = 3, 4, 8, 16, 32
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    way, trained = s["way"], s["frozen"] != "head"
+    skips = {"used": "never", "unused": "always", "rank-0": "some-ranks"}.get(s["head"], "some-steps")
+    if skips == "some-steps" and s["accumulation"] > 1:
+        skips = "later-micro-batch" if s["starts"] == "used" else "first-micro-batch"
+    elif skips == "some-steps" and s["starts"] == "unused":
+        skips = "first-step"
+    second = trained and way not in ("no-term", "zero-input")
+    late = "later-steps" if s["starts"] == "used" else "skipped-steps"
+    term = "one-by-one" if way == "one-by-one" else s["term"]
+    sizes = 3 * s["vocab"], 3 * s["vocab"] ** 2  # of the head's bias and weight
+    persist = sum(size <= s["persist"] for size in sizes)
+    return {
+        "strategy": f"zero-{s['stage']}",
+        "tuning": "part" if s["frozen"] else "full",
+        "frozen": s["frozen"] or "none",
+        "checkpointing": "none",
+        "runs": "once",
+        "runs_vary": False,
+        "skips": skips if trained and way != "zero-input" else "never",
+        "filler": "zeros" if way == "zero-input" and s["head"] != "used" else "none",
+        "second_use": "forward" if second else "none",
+        "second_use_in": late if s["only_when_unused"] else "every-step",
+        "gathering": way if way in ("registered", "gathered") and s["stage"] == 3 else "none",
+        "term": term if second else "none",
+        "persistence": ("none", "some", "all")[persist] if s["stage"] == 3 else "none",
+        "backwards": 1,
+        "accumulation": s["accumulation"],
+        "batch_size": BATCH // 2,
+        "buckets": "one",
+        "overlap": s["stage"] == 3,  # DeepSpeed's own choice
+        "reference": s["reference"],
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -182,6 +223,8 @@ class Model(nn.Module):
         with deepspeed.zero.GatheredParameters(parameters, enabled=gather):
             term = TERMS["one-by-one" if way == "one-by-one" else self.settings["term"]]
             return sum(term(p) for p in parameters) * 0.0
+
+
 # --8<-- [end:model]
 
 
@@ -254,6 +297,8 @@ def train_alone(settings, start, data, world_size, device):
         optimizer.step()
         optimizer.zero_grad()
     return model
+
+
 # --8<-- [end:train]
 
 
@@ -275,13 +320,15 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other
