@@ -69,6 +69,7 @@ VARIANTS = MATRIX | {
     "smaller-batch": dict(batches=(2, 2, 2)),
     "accumulation": dict(accumulate=2),
     "unused-head-find-unused-false": dict(head="unused", find_unused_parameters=False),
+    "unused-head-before-error": dict(head="unused", find_unused_parameters=False, batches=(4,)),
     "unused-head-find-unused-true": dict(head="unused"),
     "unused-head-non-reentrant": dict(head="unused", **REENTRANT_FALSE),
     "frozen-embeddings-find-unused-false": dict(
