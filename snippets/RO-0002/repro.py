@@ -35,6 +35,7 @@ DEFAULTS = dict(
     batch_size=4,  # per device
     accumulation=1,  # micro-batches per step
     no_sync=True,  # while accumulating, as transformers' Trainer does it
+    steps=3,
 )
 REENTRANT_FALSE = dict(checkpointing="non-reentrant")
 FIND_FALSE = dict(find_unused_parameters=False)
@@ -48,6 +49,7 @@ TEXT_FIRST = dict(batches="mixed-text-first")
 ACROSS = dict(batches="mixed-across-ranks")  # an image on every second rank only, by turns
 BLANK = dict(batches="mixed-blank")  # mixed, and text comes with a blank image that counts 0
 TWICE = dict(batches="image-and-video")  # the tower runs twice: for the images, then the videos
+BEFORE_ERROR = dict(steps=2)  # DDP finds in step 3 that step 2 was not reduced
 ACCUMULATE = dict(accumulation=4)
 SYNC = dict(accumulation=4, no_sync=False)
 
@@ -86,6 +88,7 @@ VARIANTS = {
     "static-graph-tower-trained": dict(STATIC, **TRAINED),
     "static-graph-mixed": dict(STATIC, **MIXED),
     "static-graph-mixed-tower-trained": dict(STATIC, **TRAINED, **MIXED),
+    "static-graph-mixed-before-error": dict(STATIC, **TRAINED, **MIXED, **BEFORE_ERROR),
     "static-graph-text-first": dict(STATIC, **TEXT_FIRST),
     "static-graph-text-first-tower-trained": dict(STATIC, **TRAINED, **TEXT_FIRST),
     "static-graph-blank-image-tower-trained": dict(STATIC, **TRAINED, **BLANK),
@@ -98,6 +101,7 @@ VARIANTS = {
     "find-unused-false-accumulate-4-sync": dict(FIND_FALSE, **SYNC),
     "find-unused-false-mixed": dict(FIND_FALSE, **MIXED),
     "find-unused-false-mixed-tower-trained": dict(FIND_FALSE, **TRAINED, **MIXED),
+    "find-unused-false-mixed-before-error": dict(FIND_FALSE, **TRAINED, **MIXED, **BEFORE_ERROR),
     "find-unused-false-blank-image-tower-trained": dict(FIND_FALSE, **TRAINED, **BLANK),
     "find-unused-false-image-and-video": dict(FIND_FALSE, **TWICE),
     "find-unused-false-image-and-video-tower-trained": dict(FIND_FALSE, **TRAINED, **TWICE),
@@ -105,7 +109,7 @@ VARIANTS = {
 }
 # --8<-- [end:variants]
 
-STEPS, LENGTH, PATCHES, WIDTH = 3, 8, 4, 16
+LENGTH, PATCHES, WIDTH = 8, 4, 16
 ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
 
@@ -141,10 +145,11 @@ def facts(variant):
         "skips": skips.get(s["batches"], "never") if trains else "never",
         "filler": "zeros" if s["batches"] == "mixed-blank" else "none",
         "second_use": "none",
-        "backwards": 1,
+        "backward_calls": "once",
         "accumulation": s["accumulation"],
         "first_backward": "no-sync" if s["accumulation"] > 1 and s["no_sync"] else "synchronises",
         "batch_size": s["batch_size"],
+        "steps": s["steps"],
     }
 
 
@@ -260,17 +265,18 @@ class PeftModel(nn.Module):
 
 # --8<-- [start:train]
 def train(settings, world_size, ranks, wrap=lambda model: model):
-    """Three steps of plain SGD on what these ranks are given; returns the trained model."""
+    """Steps of plain SGD on what these ranks are given; returns the trained model."""
     torch.manual_seed(0)
     model = PeftModel(VisionLanguageModel(settings)).to(DEVICE)
     wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
     optimizer = torch.optim.SGD(trainable(model), lr=0.1)
     torch.manual_seed(1)
     accumulation = settings["accumulation"]
-    shape = STEPS * accumulation, world_size, settings["batch_size"]
+    micro_steps = settings["steps"] * accumulation
+    shape = micro_steps, world_size, settings["batch_size"]
     tokens = torch.randint(32, (*shape, LENGTH)).to(DEVICE)
     patches = torch.randn(2, *shape, PATCHES, WIDTH).to(DEVICE)
-    for micro in range(STEPS * accumulation):
+    for micro in range(micro_steps):
         last = micro % accumulation == accumulation - 1
         quiet = settings["no_sync"] and wrapped is not model and not last
         with wrapped.no_sync() if quiet else nullcontext():

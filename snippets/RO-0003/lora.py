@@ -63,7 +63,7 @@ def facts(variant):
         "runs_vary": False,
         "skips": "never",
         "second_use": "none",
-        "backwards": 1,
+        "backward_calls": "once",
         "accumulation": 1,
         "first_backward": "synchronises",
         "batch_size": BATCH // 2,

@@ -59,7 +59,7 @@ def facts(variant):
         "runs_vary": False,
         "skips": "never",
         "second_use": "none",
-        "backwards": 1,
+        "backward_calls": "once",
         "accumulation": BATCH // s["batch"],
         "first_backward": "no-sync" if s["batch"] < BATCH else "synchronises",
         "batch_size": s["batch"],

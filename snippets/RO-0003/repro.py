@@ -69,6 +69,7 @@ VARIANTS = MATRIX | {
     "smaller-batch": dict(batches=(2, 2, 2)),
     "accumulation": dict(accumulate=2),
     "unused-head-find-unused-false": dict(head="unused", find_unused_parameters=False),
+    "unused-head-before-error": dict(head="unused", find_unused_parameters=False, batches=(4,)),
     "unused-head-find-unused-true": dict(head="unused"),
     "unused-head-non-reentrant": dict(head="unused", **REENTRANT_FALSE),
     "frozen-embeddings-find-unused-false": dict(MATRIX["full-twice-reentrant-find-unused-false"], embeddings=False),
@@ -106,10 +107,11 @@ def facts(variant):
         "runs_vary": len(set(s["batches"])) > 1,
         "skips": "always" if s["head"] == "unused" else "never",
         "second_use": "none",
-        "backwards": 1,
+        "backward_calls": "once",
         "accumulation": s["accumulate"],
         "first_backward": "no-sync" if s["accumulate"] > 1 else "synchronises",
         "batch_size": s["batches"][0] // s["accumulate"] // 2,
+        "steps": len(s["batches"]),
     }
 
 

@@ -66,7 +66,7 @@ def facts(variant):
         "runs_vary": False,
         "skips": "never",
         "second_use": "none",
-        "backwards": 1,
+        "backward_calls": "once",
         "accumulation": 1,
         "batch_size": 2,
         "buckets": "one",

@@ -120,7 +120,7 @@ def facts(variant):
         "runs_vary": False,
         "skips": "never",
         "second_use": "none",
-        "backwards": 1,
+        "backward_calls": "once",
         "accumulation": s["accumulation"],
         "batch_size": s["batch"],
         "buckets": "several" if s["bucket"] else "one",
