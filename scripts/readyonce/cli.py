@@ -289,6 +289,11 @@ def _verify(root, known, incident, environment, options) -> list[str]:
 
     python = lab.interpreter(root, environment, _say)
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
+    stored = incident.evidence.get(environment)
+    if options.missing:
+        declared_here = [v for v in declared_here if not incident.run(v.name, environment)]
+        if not declared_here:
+            return []
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
     label = f"{incident.id} in {environment}"
@@ -327,11 +332,11 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         if not seen.agrees_with(declared):
             details = seen.message or seen.log[-3000:]
             faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{details}".rstrip())
-        stored = incident.run(seen.variant, environment)
-        if not options.write and stored and stored.gradient_error is not None and seen.gradient_error is not None:
-            if not lab.same_gradient_error(stored.gradient_error, seen.gradient_error):
+        then = incident.run(seen.variant, environment)
+        if not options.write and then and then.gradient_error is not None and seen.gradient_error is not None:
+            if not lab.same_gradient_error(then.gradient_error, seen.gradient_error):
                 faults.append(
-                    f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {stored.gradient_error:.3g}"
+                    f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {then.gradient_error:.3g}"
                 )
     if options.write:
         described = lab.describe(environment, python)
@@ -340,6 +345,10 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         faults += [f"{label}: {line}" for line in disagreeing]
         if faults:
             return [*faults, f"{label}: evidence not written, because of the lines above"]
+        if options.missing and stored and stored.runs:
+            if stored.environment.versions != described.versions:
+                return [f"{label}: its versions are not those of the stored runs: run it without --missing"]
+            runs = [*stored.runs, *runs]
         recorded = {
             command: lab.options_of(python, command)
             for command, where in incident.file.commands.items()
@@ -604,6 +613,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
+    it.add_argument("--missing", action="store_true", help="only what has no run yet; with --write, added to the stored")
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
     it.add_argument(
         "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
