@@ -297,10 +297,10 @@ def test_disagreeing_runs_are_no_evidence(toy):
         lab.Observation("fine", "match", gradient_error=0.0),
         lab.Observation("fine", "diverge", gradient_error=0.1),
     )
-    assert lab.summarise([good, bad], {})[1]
-    assert lab.summarise([good, good], {"fine": bad})[1]
-    runs, faults = lab.summarise([good, good], {"fine": good})
-    assert not faults and runs[0].repeats == 2 and runs[0].alone
+    assert lab.summarise([good, bad], {}, {})[1]
+    assert lab.summarise([good, good], {"fine": bad}, {})[1]
+    runs, faults = lab.summarise([good, good], {"fine": good}, {"fine": {"strategy": "ddp"}})
+    assert not faults and runs[0].repeats == 2 and runs[0].alone and runs[0].facts == {"strategy": "ddp"}
 
 
 def test_torn_logs_have_their_message():

@@ -187,15 +187,16 @@ def test_each_page_leads_to_itself_in_the_other_language(pages, built):
 
 def test_claims_json_follows_from_the_evidence(built, known):
     for entry in json.loads((built / "api/v1/claims.json").read_text(encoding="utf-8")):
-        incident = known.incidents[entry["incident"]]
         assert set(entry["text"]) == {"en", "zh"} and all(entry["text"].values())
         truths = []
         for label, predicted in entry["predicted"].items():
-            run = incident.run(*label.split("@"))
+            id, _, rest = label.partition("/")
+            run = known.incidents[id].run(*rest.split("@"))
             assert entry["observed"][label] == run.outcome
             truths.append(predicted.split(":")[0] == run.outcome and predicted.split(":")[1:] in ([], [run.error]))
         if entry["basis"] == "run":
-            assert entry["verdict"] == ("holds" if all(truths) else "depends" if any(truths) else "fails")
+            share = sum(truths) / len(truths)
+            assert entry["verdict"] == ("holds" if share == 1 else "fails" if share < 1 / 8 else "depends")
 
 
 def test_readme_lists_every_incident(root):

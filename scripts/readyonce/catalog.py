@@ -514,6 +514,7 @@ class Catalog:
     diagnose: DiagnoseFile | None = None
     problems: list[Problem] = field(default_factory=list)
     _texts: dict[str, str] = field(default_factory=dict)
+    _fitting: dict[str, tuple[list[Observed], int]] = field(default_factory=dict)
 
     def is_files_page(self, path: PurePath) -> bool:
         """Whether `readyonce render` writes this page as a whole: all files of an incident."""
@@ -556,6 +557,12 @@ class Catalog:
 
     def fitting(self, query: Query) -> tuple[list[Observed], int]:
         """All runs that fit a query, and how many do not tell enough to say so."""
+        key = json.dumps(query, sort_keys=True)
+        if key not in self._fitting:  # claims of several incidents ask alike
+            self._fitting[key] = self._find(query)
+        return self._fitting[key]
+
+    def _find(self, query: Query) -> tuple[list[Observed], int]:
         asked = named(query)
         usual = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually and name not in asked}
         meant = [it for it in self.observed if all(it.facts.get(name, value) == value for name, value in usual.items())]

@@ -153,7 +153,10 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
         files[f"{name}.md"] = of_file(catalog, incident, name, language)
     for matrix in incident.file.matrices:
         for environment in incident.file.files.get(matrix.file, []):
-            files[f"{matrix.file}@{environment}.md"] = matrix_table(incident, matrix, environment, language)
+            name = f"{matrix.file}@{environment}.md"  # of all matrices of a file, one below the other
+            files[name] = "\n".join(
+                part for part in (files.get(name), matrix_table(incident, matrix, environment, language)) if part
+            )
             if matrix.chart and environment in incident.evidence:
                 files[f"{matrix.file}@{environment}.svg"] = chart.bars(incident, matrix, environment, language)
     for environment, evidence in incident.evidence.items():
@@ -375,7 +378,7 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
             run = incident.run("-".join((*left, *words)), environment)
             row.append(_cell(run, environment, language))
         rows.append(row)
-    return table(rows, "ro-matrix")
+    return table(rows, "ro-matrix") if len(rows) > 1 else ""
 
 
 def _cell(run: Run | None, environment: str, language: Language) -> str:
@@ -635,7 +638,7 @@ def decision_table(catalog: Catalog, language: Language) -> str:
     columns = catalog.decision.columns.values()
     rows = [[say("training", language), *(column.text[language] for column in columns)]]
     for row in catalog.decision.rows:
-        cells = [_outcomes(catalog, row.where, column.where, language) for column in columns]
+        cells = [outcomes(catalog, row.where, column.where, language) for column in columns]
         if any(cells):
             rows.append([row.text[language], *(cell or "–" for cell in cells)])
     return table(rows, "ro-matrix")
@@ -646,7 +649,7 @@ def cell_runs(catalog: Catalog, row: Query, column: Query) -> list[Observed]:
     return [it for it in catalog.fitting(row)[0] if catalog.fits(column, it)]
 
 
-def _outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -> str:
+def outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -> str:
     """Each outcome among the runs, with how many and, where there are several, the conditions of each but the right one."""
     by_label: dict[str, list[Part]] = {}
     for part in parts(catalog, cell_runs(catalog, row, column)):
