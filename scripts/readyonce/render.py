@@ -393,9 +393,11 @@ def claim(incident: Incident, name: str, language: Language) -> str:
 def _claim(incident: Incident, judgement: Judgement, id: str, language: Language, page: str = "") -> list[str]:
     """A claim's words, verdict and proof; `page` is the incident's, as seen from where this is shown."""
     it = judgement.claim
+    # An explanation is true or not; there is nothing to do, or to leave alone.
+    follow = "" if it.explanation else f" {chip(say(it.advice, language), 'advice')}"
     lines = [
         f"**{it.text[language]}**",
-        f"{chip(say(judgement.verdict, language), judgement.verdict)} {chip(say(it.advice, language), 'advice')}",
+        f"{chip(say(judgement.verdict, language), judgement.verdict)}{follow}",
         *(
             [f"[{incident.id} · {incident.file.short[language]}]({page}#{id.removeprefix(f'{incident.id}-')})"]
             if page
@@ -432,7 +434,8 @@ def proof(incident: Incident, judgement: Judgement, language: Language, page: st
         return
     good = [judged for judged in predictions if judged.came_true]
     shown = predictions if len(predictions) <= 12 else [judged for judged in predictions if not judged.came_true]
-    title = WORDS["proof"][language].format(len(good), len(predictions))
+    key = {len(predictions): "proof-all", 0: "proof-none"}.get(len(good), "proof")
+    title = WORDS[key][language].format(len(good), len(predictions))
     yield f'??? quote "{title}"'
     yield ""
     if shown:
@@ -634,16 +637,18 @@ def _outcomes(catalog: Catalog, patterns: list[str], language: Language) -> str:
 
 
 def advice(catalog: Catalog, language: Language) -> str:
-    """What cannot be relied on, a section each: it `fails`, it `depends`, or it is `no` advice all the same."""
-    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": []}
+    """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it."""
+    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
     for incident in catalog.incidents.values():
         for name, it in incident.file.claims.items():
             judgement = judge(incident, name)
-            kind = judgement.verdict if judgement.verdict in sections else it.advice
-            if kind in sections:
-                page = f"incidents/{incident.id}.md"
-                lines = _claim(incident, judgement, f"{incident.id}-claim-{name}", language, page)
-                sections[kind].append(_from_root("\n".join(lines)))
+            kind = judgement.verdict
+            if kind == "depends" and it.advice == "no" and not it.explanation:
+                kind = "fails"
+            if kind == "holds":
+                kind = "depends" if it.advice == "only if" and not it.explanation else "no"
+            lines = _claim(incident, judgement, f"{incident.id}-claim-{name}", language, f"incidents/{incident.id}.md")
+            sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 
 
@@ -657,7 +662,10 @@ def silent_table(catalog: Catalog, language: Language) -> str:
                     name = run.variant + ("" if environment == "current" else f"@{environment}")
                     target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
                     text = incident.variants[run.variant].text[language]
-                    spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
+                    if run.rank_spread is None:
+                        spread = say("not-measured", language)
+                    else:
+                        spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
                     rows.append([f"{incident.id}<br>[`{name}`]({target})", text, number(run), spread])
     return table(rows)
 
