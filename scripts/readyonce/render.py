@@ -393,11 +393,11 @@ def claim(incident: Incident, name: str, language: Language) -> str:
 def _claim(incident: Incident, judgement: Judgement, id: str, language: Language, page: str = "") -> list[str]:
     """A claim's words, verdict and proof; `page` is the incident's, as seen from where this is shown."""
     it = judgement.claim
-    # An explanation is true or not; there is nothing to do, or to leave alone.
-    follow = "" if it.explanation else f" {chip(say(it.advice, language), 'advice')}"
+    chips = [chip(say(judgement.verdict, language), judgement.verdict)]
+    chips += [chip(say(it.advice, language), "advice")] if not it.explanation else []  # true or not: nothing to do
     lines = [
         f"**{it.text[language]}**",
-        f"{chip(say(judgement.verdict, language), judgement.verdict)}{follow}",
+        " ".join(chips),
         *(
             [f"[{incident.id} · {incident.file.short[language]}]({page}#{id.removeprefix(f'{incident.id}-')})"]
             if page
@@ -434,8 +434,7 @@ def proof(incident: Incident, judgement: Judgement, language: Language, page: st
         return
     good = [judged for judged in predictions if judged.came_true]
     shown = predictions if len(predictions) <= 12 else [judged for judged in predictions if not judged.came_true]
-    key = {len(predictions): "proof-all", 0: "proof-none"}.get(len(good), "proof")
-    title = WORDS[key][language].format(len(good), len(predictions))
+    title = WORDS["proof"][language].format(len(good), len(predictions))
     yield f'??? quote "{title}"'
     yield ""
     if shown:

@@ -57,8 +57,6 @@ WORDS: dict[str, dict[Language, str]] = {
     "seen-in": {"en": "Seen in", "zh": "见于"},
     "sources": {"en": "Sources", "zh": "来源"},
     "proof": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行中有 {0} 次符合这条说法的预测。"},
-    "proof-all": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行全部符合这条说法的预测。"},
-    "proof-none": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行没有一次符合这条说法的预测。"},
     "predicted": {"en": "Predicted", "zh": "预测"},
     "seen": {"en": "Seen", "zh": "实际"},
     "environment": {"en": "Environment", "zh": "环境"},
