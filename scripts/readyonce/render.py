@@ -533,15 +533,16 @@ def numbers(incident: Incident) -> str:
 
 
 def incident_table(catalog: Catalog, language: Language, to: str, error: str | None = None) -> str:
-    """All incidents, or those about one error."""
-    rows = [[say(key, language) for key in ("incident", "you-see", "fix")]]
+    """All incidents, or those about one error: a row for those that show the same and have the same fix."""
     up = "" if to else "../"
+    groups: dict[tuple[str, str], list[str]] = {}
     for incident in about(catalog, error) if error else catalog.incidents.values():
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
-        rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, fix])
-    return table(rows, "ro-stack")
+        groups.setdefault((seen, fix), []).append(f"[{file.id}]({to}{file.id}.md) {file.short[language]}")
+    head = [say(key, language) for key in ("you-see", "incident", "fix")]
+    return table([head, *([seen, "<br>".join(links), fix] for (seen, fix), links in groups.items())], "ro-stack")
 
 
 def about(catalog: Catalog, error: str) -> list[Incident]:
