@@ -119,7 +119,12 @@ def test_ids_are_the_same_everywhere(pages, built, root, language):
     snippets = {path.name for path in (root / "snippets").glob("RO-*")}
     articles = {path.stem for path in (root / "docs" / language / "incidents").glob("RO-*.md")}
     indexes = [
-        {row[0][:7] for row in pages[f"{LANGUAGES[language]}{name}index.html"].rows if row[0].startswith("RO-")}
+        {
+            id
+            for row in pages[f"{LANGUAGES[language]}{name}index.html"].rows
+            if len(row) == 3  # what one sees, whose it is, the fix
+            for id in re.findall(r"RO-\d{4}", row[1])
+        }
         for name in ("", "incidents/")
     ]
     listed = {entry["id"] for entry in json.loads((built / "api/v1/incidents.json").read_text(encoding="utf-8"))}
