@@ -71,8 +71,8 @@ def test_the_config_on_the_page_is_the_one_that_was_run(known):
     assert shown == module.config(module.VARIANTS["zero3-twice-reentrant-small-bucket-accumulate-1"], world_size=2)
 
 
-@pytest.mark.parametrize("arguments, said", [([], "right"), (["reentrant"], "WRONG GRADIENTS")])
-def test_the_check_for_readers_tells_right_from_wrong(known, arguments, said):
+@pytest.mark.parametrize("arguments, said, differ", [([], "right", False), (["reentrant"], "WRONG GRADIENTS", True)])
+def test_the_checks_for_readers_tell_right_from_wrong(known, arguments, said, differ):
     script = known.root / "snippets" / "concepts" / "right-gradients.py"
     done = subprocess.run(
         [*map(str, lab.torchrun(Path(sys.executable), 2)), str(script), *arguments],
@@ -83,3 +83,4 @@ def test_the_check_for_readers_tells_right_from_wrong(known, arguments, said):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith(f": {said}"), done.stdout
+    assert ("rank 1 is not rank 0: 6 parameters" in done.stdout) == differ, done.stdout

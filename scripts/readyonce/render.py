@@ -558,15 +558,16 @@ def numbers(incident: Incident) -> str:
 
 
 def incident_table(catalog: Catalog, language: Language, to: str, error: str | None = None) -> str:
-    """All incidents, or those about one error."""
-    rows = [[say(key, language) for key in ("incident", "you-see", "fix")]]
+    """All incidents, or those about one error: a row for those that show the same and have the same fix."""
     up = "" if to else "../"
+    groups: dict[tuple[str, str], list[str]] = {}
     for incident in about(catalog, error) if error else catalog.incidents.values():
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
-        rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, fix])
-    return table(rows, "ro-stack")
+        groups.setdefault((seen, fix), []).append(f"[{file.id}]({to}{file.id}.md) {file.short[language]}")
+    head = [say(key, language) for key in ("you-see", "incident", "fix")]
+    return table([head, *([seen, "<br>".join(links), fix] for (seen, fix), links in groups.items())], "ro-stack")
 
 
 def about(catalog: Catalog, error: str) -> list[Incident]:
@@ -669,16 +670,19 @@ def outcomes(catalog: Catalog, row: Query, column: Query, language: Language) ->
 
 
 def advice(catalog: Catalog, language: Language) -> str:
-    """What cannot be relied on, a section each: it `fails`, it `depends`, or it is `no` advice all the same."""
-    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": []}
+    """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it."""
+    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
     for incident in catalog.incidents.values():
         for name, it in incident.file.claims.items():
             judgement = judge(catalog, incident, name)
-            kind = judgement.verdict if judgement.verdict in sections else it.advice
-            if kind in sections:
-                page = f"incidents/{incident.id}.md"
-                lines = _claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
-                sections[kind].append(_from_root("\n".join(lines)))
+            kind = judgement.verdict
+            if kind == "depends" and it.advice == "no":
+                kind = "fails"
+            if kind == "holds":
+                kind = "depends" if it.advice == "only if" else "no"
+            page = f"incidents/{incident.id}.md"
+            lines = _claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
+            sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 
 
@@ -692,7 +696,10 @@ def silent_table(catalog: Catalog, language: Language) -> str:
                     name = run.variant + ("" if environment == "current" else f"@{environment}")
                     target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
                     text = incident.variants[run.variant].text[language]
-                    spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
+                    if run.rank_spread is None:
+                        spread = say("not-measured", language)
+                    else:
+                        spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
                     rows.append([f"{incident.id}<br>[`{name}`]({target})", text, number(run), spread])
     return table(rows)
 
