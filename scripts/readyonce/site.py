@@ -18,7 +18,8 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import book, catalog, history, links, policy, render, slim
+from readyonce import book, catalog, check, history, links, policy, render, slim
+from readyonce.terminal import printable
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
@@ -292,5 +293,6 @@ def _rebuild_on_change(root: Path, changed: threading.Event) -> None:
         changed.clear()
         try:
             build(root, take_along=False)
-        except catalog.CatalogError as error:
-            print(error, file=sys.stderr, flush=True)
+        except Exception as error:  # what is wrong with the sources, until it is mended
+            told = error if isinstance(error, catalog.CatalogError) else check.or_raise(root, error)
+            print(printable(str(told)), file=sys.stderr, flush=True)
