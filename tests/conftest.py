@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import getpass
 import hashlib
@@ -10,6 +11,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +24,36 @@ from pathlib import Path
 import pytest
 
 from readyonce import catalog, lab, site
+
+
+
+def ended(number: int, frame) -> None:
+    """Leave through every fixture, which ends what it started. Once: a second signal must not cut that short."""
+    for one in ENDING:
+        signal.signal(one, signal.SIG_IGN)
+    pytest.exit(signal.Signals(number).name, returncode=128 + number)
+
+
+ENDING = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+for number in ENDING:
+    signal.signal(number, ended)
+
+
+def as_in_a_terminal() -> None:
+    """For `preexec_fn`: nohup and a shell's background have signals ignored, and so would their children."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def ends_with_us() -> None:
+    """For `preexec_fn`: also when these tests are killed."""
+    if sys.platform == "linux":
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
 
 for name in ("SITE_URL", "REPO_URL"):
     os.environ.pop(name, None)  # the tests that need them set them
@@ -215,7 +247,7 @@ def behind_nginx(folder: Path, scratch: Path, port: int):
     config, log = scratch / "nginx.conf", scratch / "nginx.log"
     config.write_text(NGINX.format(user=getpass.getuser(), scratch=scratch, server=server), encoding="utf-8")
     with log.open("w") as said:
-        process = subprocess.Popen([program, "-p", scratch, "-c", config], stderr=said)
+        process = subprocess.Popen([program, "-p", scratch, "-c", config], stderr=said, preexec_fn=ends_with_us)
     try:
         for _ in range(200):
             assert process.poll() is None, log.read_text(encoding="utf-8")

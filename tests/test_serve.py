@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.request
 
-from conftest import edit
+from conftest import as_in_a_terminal, edit
 
 
 def read(address: str) -> str:
@@ -33,7 +33,7 @@ def test_serve_rebuilds_the_language_concerned(copy, tmp_path):
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | {"READYONCE_ROOT": str(copy)},
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell has it ignored
+            preexec_fn=as_in_a_terminal,
         )
     try:
         assert wait_for(lambda: "Serving" in log.read_text()), log.read_text()

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from readyonce import project
 from readyonce.catalog import CatalogError, Problem
 
 RULES = (
@@ -46,9 +47,7 @@ def protect(folder: Path) -> set[str]:
                     [Problem(str(page), 1, problem, "Let docs/theme/main.html begin with that element.")]
                 )
             head = _META.format(RULES.format(_joined(_scripts(text))))
-            fresh = page.with_suffix(".new")  # in one step, or a full disk could leave half a page
-            fresh.write_text(f"{start[0]}\n      {head}{text[start.end() :]}", encoding="utf-8")
-            fresh.replace(page)
+            project.write_whole(page, f"{start[0]}\n      {head}{text[start.end() :]}")
         hashes.update(_HASH.findall(head))
     return hashes
 
