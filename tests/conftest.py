@@ -216,6 +216,12 @@ def served(folder: Path, headers: Mapping[str, str] = {}):
     server.server_close()
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 HOSTING = ROOT / "snippets" / "hosting"
 NGINX = """daemon off;
 user {user};
@@ -290,9 +296,7 @@ def disk(folder) -> str:
 def published(tmp_path_factory):
     """The pages as they are published: SITE_URL and REPO_URL are set. (their address, their folder)"""
     copied = copy_of(ROOT, tmp_path_factory.mktemp("published") / "copy")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}/wiki/"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SITE_URL", address)
