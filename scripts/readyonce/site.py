@@ -60,6 +60,8 @@ def build(root: Path, take_along: bool = True) -> int:
         return 1
     headers = root / "build" / "policy"
     policy.write_headers(headers, set().union(*(policy.protect(part.output) for part in pages.values())))
+    for part in offline.values():
+        policy.protect(part.output, policy.ON_DISK)
     rules = root / "build" / "javascripts"
     scripts = [("javascripts", rules / "en"), ("zh/javascripts", rules / "zh")]
     # Two folders lie at the top: the English pages, and the files for programs.
