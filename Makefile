@@ -46,7 +46,8 @@ lock: .venv/tests.stamp ## pin again: what the site needs, and what each environ
 	@$(LOCK) -c requirements.txt --excludes tests/not-locked.txt --no-emit-package torch --no-emit-package pip \
 		tests/requirements.in -o tests/requirements.txt
 	@for list in $(filter-out %/current.txt,$(wildcard snippets/environments/*.txt)); do \
-		echo "$$list"; $(LOCK) --no-annotate $$list -o snippets/environments/locks/$${list##*/} || exit 1; done
+		echo "$$list"; $(LOCK) --no-annotate --no-emit-package torch --no-emit-package torchvision $$list \
+			-o snippets/environments/locks/$${list##*/} || exit 1; done
 
 clean: ## remove what was built, but not .venv
 	rm -rf build site
