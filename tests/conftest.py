@@ -26,7 +26,6 @@ import pytest
 from readyonce import catalog, lab, site
 
 
-
 def ended(number: int, frame) -> None:
     """Leave through every fixture, which ends what it started. Once: a second signal must not cut that short."""
     for one in ENDING:

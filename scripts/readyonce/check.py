@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -69,9 +70,10 @@ def or_raise(root: Path | None, error: Exception) -> CatalogError:
 
 def _encodings(catalog: Catalog) -> None:
     """Told first, with their lines, and read all the same: the other rules see what can be read."""
-    snippets = (path for path in (catalog.root / "snippets").rglob("*.*") if "__pycache__" not in path.parts)
-    for path in (*catalog.root.glob("*.md"), *catalog.root.glob("*.yml"), *(catalog.root / "docs").rglob("*.md"), *snippets):
-        if path.is_file() and not path.is_symlink():
+    root = catalog.root
+    places = (root.glob("*.md"), root.glob("*.yml"), (root / "docs").rglob("*.md"), (root / "snippets").rglob("*.*"))
+    for path in itertools.chain(*places):
+        if path.is_file() and not path.is_symlink() and path.suffix != ".pyc":
             catalog.text_or_problem(path)
 
 
