@@ -1,7 +1,9 @@
 """The lab tells hang, teardown and crash apart, and leaves nothing behind."""
 
 import dataclasses
+import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -10,10 +12,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
-from readyonce import catalog, lab, launch
+from conftest import as_in_a_terminal
+
+from readyonce import catalog, ending, lab, launch
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
@@ -137,16 +142,11 @@ def ports() -> set[int]:
     return {connection.laddr.port for connection in found if connection.status == psutil.CONN_LISTEN}
 
 
-def can_be_interrupted() -> None:
-    """For `preexec_fn`: what a shell starts in the background ignores SIGINT, and so do its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def ours() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if MARK in process.environ() and lab.TOKEN in process.environ():
+            if MARK in process.environ() and ending.TOKEN in process.environ():
                 found.append(process)
         except psutil.Error:
             pass
@@ -233,14 +233,33 @@ def started(toy, variant: str, **options) -> subprocess.Popen:
     )
 
 
+def at_work(toy, variant: str) -> subprocess.Popen:
+    process = started(toy, variant, preexec_fn=as_in_a_terminal)
+    assert until(lambda: len(ours()) >= 3, 90)  # the launcher and two ranks
+    return process
+
+
+def until(condition, seconds: float) -> bool:
+    limit = time.monotonic() + seconds
+    while not condition() and time.monotonic() < limit:
+        time.sleep(0.2)
+    return condition()
+
+
+@pytest.mark.parametrize("variant", ["hangs", "command-hangs"])
+def test_what_is_killed_leaves_nothing(toy, tmp_path, variant):
+    """By kill -9, or by a system that is out of memory."""
+    process = at_work(toy, variant)
+    assert os.listdir(tmp_path)
+    process.kill()
+    process.communicate()
+    assert until(lambda: not ours() and not os.listdir(tmp_path), 10), (ours(), os.listdir(tmp_path))
+
+
 @pytest.mark.parametrize("variant", ["hangs", "command-hangs"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_what_is_ended_leaves_nothing(toy, number, variant):
-    process = started(toy, variant, preexec_fn=can_be_interrupted)
-    limit = time.monotonic() + 90
-    while len(ours()) < 3 and time.monotonic() < limit:  # the launcher and two ranks
-        time.sleep(0.2)
-    assert len(ours()) >= 3
+    process = at_work(toy, variant)
     process.send_signal(number)
     time.sleep(0.05)
     if process.poll() is None:
@@ -301,6 +320,41 @@ def test_disagreeing_runs_are_no_evidence(toy):
     assert lab.summarise([good, good], {"fine": bad}, {})[1]
     runs, faults = lab.summarise([good, good], {"fine": good}, {"fine": {"strategy": "ddp"}})
     assert not faults and runs[0].repeats == 2 and runs[0].alone and runs[0].facts == {"strategy": "ddp"}
+
+
+def test_evidence_is_whole_whoever_writes_it_and_is_killed(tmp_path):
+    """Two writers of one file, killed at any moment, 100 times; nothing is left in the end."""
+    chance = random.Random(20261122)
+    incident = SimpleNamespace(folder=tmp_path)
+    environment = {"name": "current", "date": "", "python": "", "platform": "", "world_size": 2, "versions": {}}
+    environment["versions"] = {f"package-{i}": str(i) for i in range(2000)}
+    evidence = catalog.Evidence(environment=environment, runs=[])
+    place = tmp_path / "evidence"
+    for _ in range(100):
+        writers = [writer(incident, evidence) for _ in range(2)]
+        until(lambda: (place / "current.json").is_file(), 10)
+        time.sleep(chance.random() / 30)
+        for each in writers:
+            os.kill(each, signal.SIGKILL)
+        assert [os.waitpid(each, 0)[1] for each in writers] == [signal.SIGKILL] * 2, "a writer stumbled"
+        json.loads((place / "current.json").read_text(encoding="utf-8"))
+    for left in place.glob("*.new"):
+        os.utime(left, (0, 0))
+    lab.write(incident, evidence)
+    assert os.listdir(place) == ["current.json"]
+    os.unlink(place / "current.json")
+    os.rmdir(place)
+
+
+def writer(incident, evidence) -> int:
+    """A process that writes evidence until it is killed."""
+    if process := os.fork():
+        return process
+    try:
+        while True:
+            lab.write(incident, evidence)
+    finally:
+        os._exit(1)
 
 
 def test_torn_logs_have_their_message():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +15,9 @@ from readyonce.terminal import printable
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
+RIGHTS = "Let this user read and write there, or work in a copy of the project that he may write to."
+REMEDIES = {getattr(errno, name): SPACE for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)}
+REMEDIES |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), RIGHTS)
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -35,12 +39,17 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return GOOD
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = REMEDIES.get(error.errno)
+        if not remedy and not error.filename:  # not a matter of files
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(printable(f"readyonce: {place}{error.strerror}. {SPACE}"), file=sys.stderr)
+        print(printable(f"readyonce: {place}{error.strerror}. {remedy or 'Look at that file.'}"), file=sys.stderr)
         return USAGE
-    except _catalog().CatalogError as error:
+    except Exception as error:
+        from readyonce import check as checks
+
+        if not isinstance(error, _catalog().CatalogError):
+            error = checks.or_raise(project.find(), error)
         print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
@@ -93,8 +102,6 @@ def explain(options) -> int:
 
 
 def _explain_carried(carried, options) -> int:
-    import re
-
     if options.id not in carried:
         raise _usage(f"there is no incident {options.id}. There are: {', '.join(carried)}")
     path = next(path for path in carried[options.id] if path.suffixes[0] == f".{options.lang}")
@@ -531,6 +538,12 @@ class _Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
+def _port(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"`{text}` is no port: write a number up to 65535")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="readyonce",
@@ -662,7 +675,7 @@ def _parser() -> argparse.ArgumentParser:
     it = command(
         "serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001"
     )
-    it.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    it.add_argument("--port", type=_port, default=8000, help="0 takes a free one (default: 8000)")
     it.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
     return parser
 

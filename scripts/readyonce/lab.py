@@ -17,7 +17,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -26,11 +25,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from readyonce import ending, project
 from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
 from readyonce.facts import Value, of_command
 
 WORKER = Path(__file__).with_name("worker.py")
-TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
 START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
 # Whose versions evidence names, the most telling first.
@@ -268,7 +267,7 @@ def _by_group(variants: list[Variant]) -> list[Variant]:
 
 def _launch(incident: Incident, variants: list[Variant], python: Path) -> Iterator[tuple[Variant, list[dict]]]:
     """One launch of the worker; yields (variant, its ranks' records) until it ends or stalls."""
-    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
+    with ending.folder() as scratch:
         results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
         results.touch()
         items = [
@@ -311,7 +310,7 @@ def _finished(variant: Variant, result: dict, seconds: float, log: str = "") -> 
 def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) -> Observation:
     """Run one variant as a reader would: `torchrun repro.py NAME`, or `python repro.py NAME`."""
     launcher = [python] if variant.launcher == "python" else torchrun(python, variant.processes)
-    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
+    with ending.folder() as scratch:
         started = time.monotonic()
         with running([*launcher, incident.folder / variant.file, variant.name], python, scratch) as process:
             try:
@@ -342,7 +341,7 @@ def each_alone(
         finally:  # interrupted: end what is under way, or leaving would wait for it
             pool.shutdown(wait=False, cancel_futures=True)
             for token in list(_under_way):
-                _kill(token)
+                ending.kill(token)
 
 
 def message_in(log: str) -> str:
@@ -394,12 +393,12 @@ def running(command: list, python: Path, scratch: str, variables: dict[str, str]
         if time.time() - lock.stat().st_mtime > START_LIMIT and not _at_work_in(lock.parent):
             lock.unlink(missing_ok=True)
     _sweep_shared_memory()
-    with open(Path(scratch) / "log.txt", "wb") as log:
+    with open(Path(scratch) / "log.txt", "wb") as log, ending.watched(token):
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=scratch,
             # Its temporary files lie with the log: torchrun, when killed, leaves a folder.
-            env=environment_of(python.parent) | {"TMPDIR": str(scratch)} | variables | {TOKEN: token},
+            env=environment_of(python.parent) | {"TMPDIR": str(scratch)} | variables | {ending.TOKEN: token},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -407,7 +406,7 @@ def running(command: list, python: Path, scratch: str, variables: dict[str, str]
         try:
             yield process
         finally:
-            _kill(token)
+            ending.kill(token)
             process.wait()
             _under_way.discard(token)
 
@@ -437,25 +436,6 @@ def _sweep_shared_memory() -> None:
     for path in left:
         if path.name not in mapped:
             path.unlink(missing_ok=True)
-
-
-def _kill(token: str) -> None:
-    """End every process that inherited `token`. torchrun starts its ranks in sessions of their own,
-    and a launcher that dies leaves them behind: neither its group nor its children would find them."""
-    import psutil
-
-    for _ in range(10):  # while we look through the list, one of them may start another
-        ours = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(TOKEN) == token:
-                    process.kill()
-                    ours.append(process)
-            except psutil.Error:
-                pass  # ended meanwhile, or somebody else's
-        if not ours:
-            return
-        psutil.wait_procs(ours, timeout=10)
 
 
 def environment_of(bin_folder: Path) -> dict[str, str]:
@@ -573,13 +553,11 @@ def same_gradient_error(stored: float, seen: float) -> bool:
 
 
 def write(incident: Incident, evidence: Evidence) -> Path:
-    """Store evidence beside the incident; replaced in one step, so that no half file is left."""
+    """Store evidence beside the incident."""
     path = incident.folder / "evidence" / f"{evidence.environment.name}.json"
     path.parent.mkdir(exist_ok=True)
-    fresh = path.with_suffix(".json.new")
     content = evidence.model_dump(mode="json", exclude_defaults=False)
-    fresh.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    project.write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
 
 
