@@ -273,7 +273,8 @@ class _Quoting:
         self.index, self.piece = index, form.pieces[index]
         above = b" ".join(piece[-400:] for piece in form.pieces[max(0, index - 2) : index])
         whole = b"##" in form.prefixes[index] or any(guide in above for guide in rules.guides)  # ##: a heading
-        ends = [at + len(word) for word in rules.spoken if (at := self.piece.find(word)) >= 0]
+        words = () if whole else rules.spoken
+        ends = (at + len(word) for word in words if (at := self.piece.find(word)) >= 0)
         self.spoken = 0 if whole else min(ends, default=len(self.piece) + 1)  # from here on it only speaks of errors
         self.lead = len(self.piece) - len(self.piece.lstrip(b" \t"))
         string = _STRING.match(self.piece, self.lead)
@@ -569,7 +570,7 @@ class _Begun:
             over = self.line[-64:] + self.rest + more
             self.spoken = self.spoken or next((word for word in self.words if word in over), b"")
             self.odd = tuple(odd ^ _clean(more).count(quote) % 2 for odd, quote in zip(self.odd, _OPENING))
-            self.rest = more[-64:]
+            self.rest = over[-64:]
 
     def text(self) -> bytes:
         """The line's first letters, whether it spoke of errors, and which quote marks are open."""
