@@ -120,19 +120,28 @@ class Rules:
         clues = [text for incident in data["incidents"] for hint in incident["hints"] for text in hint["any"]]
         self.clues = sorted({*_literals(clues), *(need for wording in self.wordings for need in wording.needs)})
 
-    def anchors(self) -> list[tuple[bytes, bytes]]:
-        """For each wording the halves of a literal, since a wrap may break one, and a sketch to look for before each."""
+    def anchors(self) -> tuple[dict[bytes, list[bytes]], dict[bytes, list[bytes]]]:
+        """For each wording the halves of a literal, since a wrap may break one: by a sketch that tells them, else by a word."""
         shared = Counter(literal for wording in self.wordings for literal in wording.all)
-        chosen = {max(wording.all, key=lambda literal: (shared[literal], len(literal))) for wording in self.wordings}
-        halves = [
-            (literal, half)
-            for literal in sorted(chosen.union(self.launcher))
-            for half in (literal[: len(literal) // 2], literal[len(literal) // 2 :])
-        ]
-        sketched = [
-            (next((it for it in map(_sketch, (half, literal)) if len(it) > 2), b""), half) for literal, half in halves
-        ]
-        return [(sketch, half) for sketch, half in sketched if sketch]
+        texts = [text for family in self.data["families"] for wording in family["wordings"] for text in wording["all"]]
+        words = {
+            squeeze(it.encode()): max(map(str.encode, it.split()), key=len) for it in texts + self.data["launcher"]
+        }
+
+        def fit(literal: bytes) -> tuple[bool, int, int]:
+            return len(_sketch(literal)) > 2, shared[literal], len(literal)
+
+        by_sketch, by_word = {}, {}
+        for literal in sorted({max(wording.all, key=fit) for wording in self.wordings}.union(self.launcher)):
+            halves = (literal[: len(literal) // 2], literal[len(literal) // 2 :])
+            if fit(literal)[0]:
+                for half in halves:
+                    # A half's own sketch, if it is not found everywhere.
+                    sketch = _sketch(half) if len(_sketch(half)) > 3 else _sketch(literal)
+                    by_sketch.setdefault(sketch, []).append(half)
+            else:
+                by_word.setdefault(words[literal], []).extend(halves if len(literal) > 15 else [literal])
+        return by_sketch, by_word
 
 
 def _sketch(text: bytes) -> bytes:
@@ -500,7 +509,7 @@ def _blocks(start: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[bytes]) -> bool:
     """Read every block, and in full only the parts around something that can matter; returns whether all is blank."""
-    anchors = rules.anchors()
+    by_sketch, by_word = rules.anchors()
     looking = 64  # parts that are read only because they may hold an exception
     line, before, block, first, blank = 1, b"", next(blocks), True, True  # `before` begins in this line
     begun = _Begun(rules)
@@ -509,7 +518,8 @@ def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[byt
         region, end = before + block + behind[:MARGIN], len(before) + len(block)
         start = max(0, len(before) - 2048)
         sketch = _sketch(region[start : end + 2048])
-        wanted = [half for rare, half in anchors if rare in sketch]
+        wanted = [half for rare, halves in by_sketch.items() if rare in sketch for half in halves]
+        wanted += [half for word, halves in by_word.items() if word in region for half in halves]
         looking = looking if found.error is None and not found.errors else 0
         worth = []
         for low in range(start, end, PART) if wanted or first or (looking and b"Error:" in region) else ():
