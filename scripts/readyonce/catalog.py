@@ -250,6 +250,7 @@ class Environment(Model):
     platform: str
     device: str = ""  # this and the next are unknown where nothing ran
     backend: str = ""
+    gloo_threads: int | None = None  # of each process group; torch's own number is two
     world_size: int
     versions: dict[str, str]
 

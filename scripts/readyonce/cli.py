@@ -304,6 +304,24 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     return faults
 
 
+def count(options) -> int:
+    from readyonce import counts, lab
+
+    catalog = _catalog()
+    root = catalog.find_root()
+    known = catalog.load(root).require_sound()
+    for name, file in counts.files(known).items():
+        for environment in file.environments if options.name in (None, name) else ():
+            if options.environment in (None, environment):
+                python = lab.interpreter(root, environment, _say)
+                found = counts.measure(known, name, file, environment, python)
+                told = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
+                print(f"{name} in {environment}: {told}", flush=True)
+                if options.write:
+                    print(f"wrote {counts.write(known, name, environment, python, found).relative_to(root)}", flush=True)
+    return GOOD
+
+
 def _verify_newest(known, incidents: list, options) -> int:
     from readyonce import canary
 
@@ -562,6 +580,13 @@ def _parser() -> argparse.ArgumentParser:
         "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
         "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
     )
+
+    it = command(
+        "count", count, "Runs what the concept pages count, in each environment.", "", "zero3-early-gather --write"
+    )
+    it.add_argument("name", metavar="NAME", nargs="?")
+    it.add_argument("--environment", metavar="NAME", help="only this one")
+    it.add_argument("--write", action="store_true", help="store the counts")
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 

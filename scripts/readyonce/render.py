@@ -21,7 +21,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, feed, history, links, rules
+from readyonce import api, articles, chart, counts, feed, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -126,6 +126,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
+        **counts.includes(catalog, language),
     }
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
@@ -214,7 +215,8 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
         f"{name} {environment.versions[name]}" for name in _imported(catalog, incident, files, environment)
     )
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
-    return WORDS["verified"][language].format(versions=versions, **figures)
+    told = WORDS["verified"][language].format(versions=versions, **figures)
+    return told + (say("next", language) + say("one-gloo-thread", language) if environment.gloo_threads == 1 else "")
 
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:

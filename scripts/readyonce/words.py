@@ -88,6 +88,10 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "Verified on {date} with {versions} on {device} ({backend}, world size {world_size}).",
         "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
     },
+    "one-gloo-thread": {
+        "en": "gloo had [one thread](../concepts/zero3-early-gather.md) for each process group, not two.",
+        "zh": "每个进程组的 gloo 只用[一个线程](../concepts/zero3-early-gather.md)，而不是两个。",
+    },
     "reported": {
         "en": "Reported on {hardware}: [{link}]({url}), {date}. Not run on this hardware.",
         "zh": "报告环境：{hardware}，[{link}]({url})，{date}。未在该硬件上运行。",
