@@ -123,6 +123,7 @@ class VariantEntry(Declaration):
     lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
     only: list[EnvironmentName] | None = None  # the environments it runs in, where they are not all of its file's
     differs: dict[EnvironmentName, Declaration] = {}  # environment -> the outcome there, where it is another
+    unusable: dict[EnvironmentName, Text] = {}  # environment -> why what it does there says nothing
 
 
 class MatrixCase(Declaration):
@@ -283,6 +284,7 @@ class Evidence(Model):
     environment: Environment
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
+    unusable: list[Run] = []  # how they ended is recorded, and judges nothing
     not_run: str | None = None  # why nothing could be run in it
 
     @cached_property
@@ -396,6 +398,7 @@ class Variant:
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, Text] = field(default_factory=dict)  # environment -> why; not among `declared`
 
     @property
     def is_command(self) -> bool:
@@ -576,10 +579,11 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             {
                 where: entry.differs.get(where) or Declaration(outcome=entry.outcome, error=entry.error)
                 for where in file.files.get(entry.file, [])
-                if entry.only is None or where in entry.only
+                if (entry.only is None or where in entry.only) and where not in entry.unusable
             },
             tuple(entry.shows),
             entry.lines,
+            entry.unusable,
         )
         for name, entry in file.variants.items()
     }

@@ -7,6 +7,7 @@ import errno
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from readyonce import __version__, links, project
@@ -242,6 +243,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
+    unusable = [v for v in incident.variants.values() if environment in v.unusable]
     label = f"{incident.id} in {environment}"
     done = 0
 
@@ -265,14 +267,23 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         for seen in lab.each_alone(known, incident, variants, python):
             single[seen.variant] = seen
             tick(seen)
-    if of_framework:
-        done, total = 0, len(of_framework)
+    ended = []
+    if of_framework or unusable:
+        done, total = 0, len(of_framework) + len(unusable)
         with launch.Commands(known, incident, python) as commands:
             for variant in of_framework:
                 single[variant.name] = commands.run(variant)
                 tick(single[variant.name])
+            for variant in unusable:
+                run = commands.run if variant.is_command else partial(lab.alone, known, incident, python=python)
+                ended.append(run(variant))
+                tick(ended[-1])
     _progress("")
-    faults = []
+    faults = [
+        f"{label}: {seen.variant}: declared unusable, saw {_short(seen)}: declare that instead"
+        for seen in ended
+        if seen.outcome == "match" or seen.error
+    ]
     for seen in [*shared, *single.values()]:
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
@@ -294,7 +305,9 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             for command, where in incident.file.commands.items()
             if environment in where
         }
-        evidence = _catalog().Evidence(environment=lab.describe(environment, python), options=recorded, runs=runs)
+        useless, _ = lab.summarise([], {seen.variant: seen for seen in ended})
+        described = lab.describe(environment, python)
+        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs, unusable=useless)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
         if environment == "current" and (gpu := lab.gpu()):
             alone = lab.on_one_device(known, incident, gpu, python)

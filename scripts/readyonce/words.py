@@ -60,6 +60,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "predicted": {"en": "Predicted", "zh": "预测"},
     "seen": {"en": "Seen", "zh": "实际"},
     "environment": {"en": "Environment", "zh": "环境"},
+    "unusable": {"en": "run, not usable", "zh": "跑过，不能作数"},
     "not-run": {"en": "not run", "zh": "未运行"},
     "versions": {"en": "Versions", "zh": "版本"},
     "ran": {"en": "What ran", "zh": "运行内容"},
