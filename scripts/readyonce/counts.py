@@ -90,7 +90,7 @@ def _run(catalog: Catalog, name: str, file: CountFile, setting: str, python: Pat
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
         with lab.running(command, python, scratch, variables) as process:
             try:
-                process.wait(2 * lab.START_LIMIT)
+                process.wait(lab.COMPILE_LIMIT)
             except subprocess.TimeoutExpired:
                 raise lab.LabError(f"{name}, {setting}: did not end") from None
         log = lab.log_of(scratch)

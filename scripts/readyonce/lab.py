@@ -396,12 +396,15 @@ _under_way: set[str] = set()  # the tokens of the launches that run now
 
 
 @contextmanager
-def running(command: list, python: Path, scratch: str, variables: dict[str, str] = {}) -> Iterator[subprocess.Popen]:
+def running(
+    command: list, python: Path, scratch: str, variables: dict[str, str] = {}, compiled: bool = False
+) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
+    if not compiled:
+        _compile_once(python)
     token = uuid.uuid4().hex
     _under_way.add(token)
     _sweep_shared_memory()
-    _compile_once(python)
     with open(Path(scratch) / "log.txt", "wb") as log, _extensions(python.parent, token) as extensions:
         process = subprocess.Popen(
             [str(part) for part in command],
@@ -430,10 +433,11 @@ def _compile_once(python: Path) -> None:
     kept = python.parent.parent / "torch-extensions" / "whole"
     if kept.is_dir() or not _deepspeeds(python.parent):
         return
-    kept.mkdir(parents=True)  # where it does not compile, launches say so
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
-        with running([python, "-c", COMPILE], python, scratch) as process, suppress(subprocess.TimeoutExpired):
-            process.wait(COMPILE_LIMIT)
+        with running([python, "-c", COMPILE], python, scratch, compiled=True) as process:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(COMPILE_LIMIT)
+    kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
 
 
 @contextmanager
@@ -456,11 +460,18 @@ def _extensions(bin_folder: Path, token: str) -> Iterator[Path]:
         yield own
         kept.mkdir(parents=True, exist_ok=True)
         for library in own.glob("*/*.so"):
-            if not (library.parent / "lock").exists():
-                with suppress(OSError):  # kept already
-                    library.parent.rename(kept / library.parent.name)
+            known = kept / library.parent.name
+            if (library.parent / "lock").exists() or _changed(library) <= _changed(known / library.name):
+                continue
+            shutil.rmtree(known, ignore_errors=True)  # of an older torch or DeepSpeed
+            with suppress(OSError):  # another launch was faster
+                library.parent.rename(known)
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _sweep_shared_memory() -> None:
