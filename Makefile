@@ -35,7 +35,7 @@ fuzz: .venv/tests.stamp ## look for a log that breaks `diagnose`, for MINUTES=10
 	@$(BIN)/python tests/fuzz/fuzz.py $(or $(MINUTES),10)
 
 packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
-	@scripts/system-packages chromium shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
+	@scripts/system-packages chromium firefox-esr shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
 
 sbom: .venv/tests.stamp ## the bill of materials of what builds the wiki: build/sbom.cdx.json
 	@mkdir -p build
