@@ -104,7 +104,7 @@ def shifted(answer, lines):
 
 
 def test_the_answer_does_not_depend_on_where_a_block_ends(small_blocks):
-    for text, large, lines in padded(random.Random(17), 120, least=200 << 10):
+    for text, large, lines in padded(random.Random(17), 60, least=200 << 10):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(diagnose, "WHOLE", 1 << 20)
             whole = told(text).json
@@ -112,7 +112,7 @@ def test_the_answer_does_not_depend_on_where_a_block_ends(small_blocks):
 
 
 def test_nor_in_the_browser(twin, small_blocks):  # noqa: F811
-    some = list(padded(random.Random(18), 60, least=200 << 10))
+    some = list(padded(random.Random(18), 30, least=200 << 10))
     for (text, _, lines), whole, large in zip(some, twin([it[0] for it in some]), twin([it[1] for it in some])):
         assert json.loads(large) == shifted(json.loads(whole), lines), text
 
@@ -120,7 +120,7 @@ def test_nor_in_the_browser(twin, small_blocks):  # noqa: F811
 @pytest.mark.parametrize("end", ["\n", " "], ids=["lines", "one line"])
 def test_a_cut_between_a_guide_and_the_error_it_quotes(end):
     line = "If you see Expected to mark a variable ready only once." + end
-    for moved in range(0, len(line), 5):
+    for moved in range(0, len(line), 13):
         log = "\n" + "x" * moved + end + line * ((1 << 20) // len(line) + 8000)
         assert told(log).json["kind"] == "unknown", moved
 
