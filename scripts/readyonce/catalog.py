@@ -37,6 +37,7 @@ IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Quantity = Literal["seconds_per_step", "peak_memory"]
+Setting = Literal["checkpointing", "find-unused", "zero-input"]  # what frameworks/ tells how to set
 Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
 SourceLink = Annotated[str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")]
 
@@ -298,6 +299,13 @@ class Wording(Model):
     text: Text  # where and since when it reads so
 
 
+class Question(Model):
+    """Tells the cases of an error apart; `then` may hold links, as seen from errors/."""
+
+    ask: Text
+    then: Text
+
+
 class FamilyFile(Model):
     family: Slug
     title: Text
@@ -306,6 +314,9 @@ class FamilyFile(Model):
     # a warning to any exception at all and to training that goes on.
     yields: Literal["warning", "consequence"] | None = None
     text: Text  # how to tell it apart
+    fix: Text | None = None  # of all its cases
+    settings: list[Setting] = []  # what of frameworks/ makes the fix, the first first
+    questions: list[Question] = []  # asked in this order
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []
 
@@ -458,6 +469,8 @@ class Catalog:
     families: dict[str, FamilyFile] = field(default_factory=dict)
     decision: DecisionFile | None = None
     diagnose: DiagnoseFile | None = None
+    frameworks: dict[str, Any] = field(default_factory=dict)  # name -> frameworks.FrameworkFile, in their order
+    stack_runs: dict[str, Any] = field(default_factory=dict)  # what proves them: script and word -> frameworks.Seen
     problems: list[Problem] = field(default_factory=list)
     _texts: dict[str, str] = field(default_factory=dict)
 
@@ -524,6 +537,9 @@ def load(root: Path, only: str | None = None) -> Catalog:
                     f"Name the file {family.family}.yml, or the family {path.stem}.",
                 )
             catalog.families[path.stem] = family
+    from readyonce import frameworks  # which needs the models here
+
+    catalog.frameworks, catalog.stack_runs = frameworks.load(catalog)
     folders = [snippets / only] if only else sorted(snippets.glob("RO-*"))
     for folder in folders:
         _load_incident(catalog, folder)

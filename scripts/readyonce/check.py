@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, lab, launch, render
+from readyonce import articles, frameworks, lab, launch, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import BASELINE, LANGUAGES, Catalog, CatalogError, Incident, Problem, Variant, add, parse_yaml
 from readyonce.verdicts import judge, predicted_for
@@ -24,6 +24,7 @@ VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
 def problems(catalog: Catalog) -> list[Problem]:
     """Every problem of the catalog and of the pages, in the order of files and lines."""
     _decision(catalog)
+    frameworks.check(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)

@@ -133,6 +133,22 @@ WORDS: dict[str, dict[Language, str]] = {
     },
     "contents": {"en": "Contents", "zh": "目录"},
     "addresses": {"en": "Addresses", "zh": "链接地址"},
+    "library": {"en": "Library", "zh": "库"},
+    "default": {"en": "Default", "zh": "默认"},
+    "all-versions": {"en": "all", "zh": "全部"},
+    "checkpointing-reentrant": {"en": "reentrant", "zh": "可重入"},
+    "checkpointing-non-reentrant": {"en": "non-reentrant", "zh": "非可重入"},
+    "checkpointing-none": {"en": "none", "zh": "无"},
+    "set-find-unused": {
+        "en": "Under DDP, where a step can leave a trained module out, also:",
+        "zh": "用 DDP，并且某些步可能跳过可训练模块时，再加上：",
+    },
+    "stack-run": {
+        "en": "*Run* on {date}, {count} processes on CPU, {versions}: {script}.",
+        "zh": "*已实测*：{date}，CPU 上 {count} 个进程，{versions}，{script}。",
+    },
+    "stack-evidence": {"en": "*Run*: {link} in {environment}.", "zh": "*已实测*：{environment} 中的 {link}。"},
+    "stack-source": {"en": "*From source*: {}.", "zh": "*来自源码*：{}。"},
     # Punctuation, which differs as much as words do.
     "colon": {"en": ": ", "zh": "："},
     "semicolon": {"en": "; ", "zh": "；"},
