@@ -44,6 +44,7 @@ TIME_LIMIT = 600  # seconds for one script
 
 
 class Versions(Model):
+    package: NonEmpty | None = None  # whose versions these are, where it is not the framework's own
     since: NonEmpty | None = None
     before: NonEmpty | None = None
     when: Text | None = None  # what else must hold
@@ -93,7 +94,7 @@ class FrameworkFile(Model):
     framework: Slug
     title: Title
     order: int
-    package: NonEmpty | None = None  # whose versions `since` and `before` are
+    package: NonEmpty | None = None  # as its registry names it
     logs: list[NonEmpty] = []  # by any of these a log shows it
     commands: list[NonEmpty] = []  # how its commands begin
     forms: list[Form] = Field(min_length=1)
@@ -180,14 +181,19 @@ def tabs(catalog: Catalog, settings: list[Setting], language: Language, up: str)
 
 
 def _form(catalog: Catalog, framework: FrameworkFile, form: Form, language: Language, up: str) -> list[str]:
-    head = " ".join(part for part in (framework.package and form.range and f"{framework.package} {form.range}",) if part)
-    head = say("comma", language).join(part for part in (head, form.when and form.when[language]) if part)
+    parts = (_versions(framework, form), form.when and form.when[language])
+    head = say("comma", language).join(part for part in parts if part)
     lines = [f"**{head}**", ""] if head else []
     if lines_of_code := shown(catalog, form):
         lines += [f"```{form.language}", lines_of_code, "```", ""]
     if form.text:
         lines += [form.text[language], ""]
     return [*lines, proof(catalog, form, language, up), "{ .ro-small }", ""]
+
+
+def _versions(framework: FrameworkFile, it: Versions) -> str:
+    package = it.package or framework.package
+    return f"{package} {it.range}" if package and it.range else ""
 
 
 def proof(catalog: Catalog, form: Form, language: Language, up: str) -> str:
@@ -215,11 +221,11 @@ def defaults(catalog: Catalog, language: Language) -> str:
     rows = [[say(key, language) for key in ("library", "versions", "default", "sources")]]
     for framework in catalog.frameworks.values():
         for it in framework.defaults:
-            where = [it.range or say("all-versions", language), it.when and it.when[language]]
+            where = [it.range, it.when and it.when[language]]
             value = say(f"checkpointing-{it.value}", language)
             told = WORDS["aside"][language].format(value, it.text[language]) if it.text else value
             name = framework.package or framework.title[language]
-            cells = (name, say("comma", language).join(part for part in where if part), told)
+            cells = (name, say("comma", language).join(part for part in where if part) or say("all-versions", language), told)
             rows.append([*cells, cite_all(it.sources, language)])
     return table(rows)
 
@@ -234,7 +240,7 @@ def compiled(catalog: Catalog) -> list[dict]:
             "forms": [
                 {
                     "setting": form.setting,
-                    "versions": f"{framework.package} {form.range}" if framework.package and form.range else "",
+                    "versions": _versions(framework, form),
                     "when": form.when.model_dump() if form.when else None,
                     "language": form.language,
                     "code": shown(catalog, form),
