@@ -12,7 +12,9 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -268,7 +270,6 @@ def stack_of(catalog: Catalog, command: str | None) -> str | None:
 def check(catalog: Catalog) -> None:
     """Every form shows what is there, and what it rests on says what it says."""
     folder = catalog.root / "snippets" / "frameworks"
-    used = set()
     for name, framework in catalog.frameworks.items():
         path = folder / f"{name}.yml"
         for index, form in enumerate(framework.forms):
@@ -279,15 +280,11 @@ def check(catalog: Catalog) -> None:
                     remedy = f"Mark it there: # --8<-- [start:{section}] ... # --8<-- [end:{section}]"
                     add(catalog, path, (*where, "code"), f"there is no section `{section}` in {file.name}", remedy)
             if form.run:
-                used.add(form.run)
                 _check_run(catalog, path, where, form)
     for key, seen in catalog.stack_runs.items():
         if not (folder / "run" / key.split()[0]).is_file():
             remedy = "Put it there, or take the run out."
             add(catalog, folder / "runs.json", ("runs", key), f"there is no script run/{key.split()[0]}", remedy)
-        elif key not in used and not seen.environment:
-            remedy = "Name it in a form's `run:`, or take it out."
-            add(catalog, folder / "runs.json", ("runs", key), f"no form rests on `{key}`", remedy)
 
 
 def _check_run(catalog: Catalog, path: Path, where: tuple, form: Form) -> None:
@@ -320,26 +317,15 @@ def run(root: Path, python: Path, script: str, *words: str) -> dict:
     from readyonce import lab
 
     folder = root / "snippets" / "frameworks" / "run"
-    launcher = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    environment = lab.environment_of(python.parent) | {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"}
-    process = subprocess.Popen(
-        [*launcher, "watch.py", script, *words],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-    )
-    try:
-        said, _ = process.communicate(timeout=TIME_LIMIT)
-    except subprocess.TimeoutExpired:
-        process.terminate()  # torchrun ends its ranks
-        said, _ = process.communicate()
+    command = [*lab.torchrun(python, 2), folder / "watch.py", folder / script, *words]
+    with tempfile.TemporaryDirectory() as scratch:
+        with lab.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""}) as process:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(TIME_LIMIT)
+        said = lab.log_of(scratch)
     if found := re.search(r"^RESULT (\{.*\})$", said, re.MULTILINE):
         return json.loads(found[1])
-    raise RuntimeError(f"{script} {' '.join(words)} told nothing:\n{said[-6000:]}")
+    raise RuntimeError(f"{script} {' '.join(words)} told nothing: {lab.message_in(said) or said[-3000:]}")
 
 
 def main(python: str, script: str, *words: str) -> None:
