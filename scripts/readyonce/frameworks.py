@@ -160,14 +160,20 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         for name, family in catalog.families.items()
         if family.settings
     }
+    # An article has little room: of each framework the first form. The error's page, linked from there, has all.
+    files |= {
+        f"frameworks/{name}-first.md": tabs(catalog, family.settings[:1], language, "../", first=True)
+        for name, family in catalog.families.items()
+        if family.settings
+    }
     both: list[Setting] = ["checkpointing", "find-unused"]
     files["frameworks/settings.md"] = tabs(catalog, both, language, "")
     files["frameworks/defaults.md"] = defaults(catalog, language)
     return files
 
 
-def tabs(catalog: Catalog, settings: list[Setting], language: Language, up: str) -> str:
-    """A tab for each framework that has one of these settings."""
+def tabs(catalog: Catalog, settings: list[Setting], language: Language, up: str, first: bool = False) -> str:
+    """A tab for each framework that has one of these settings; with `first` its first form alone, without proof."""
     parts = []
     for framework in catalog.frameworks.values():
         lines = []
@@ -175,19 +181,22 @@ def tabs(catalog: Catalog, settings: list[Setting], language: Language, up: str)
             forms = [form for form in framework.forms if form.setting == setting]
             if forms and setting != settings[0]:
                 lines += [say(f"set-{setting}", language), ""]
-            for form in forms:
-                lines += _form(catalog, framework, form, language, up)
+            for form in forms[:1] if first else forms:
+                lines += _form(catalog, framework, form, language, None if first else up)
         if lines:
             parts += [f'=== "{framework.title[language]}"', "", textwrap.indent("\n".join(lines), "    "), ""]
     return "\n".join(parts) + "\n"
 
 
-def _form(catalog: Catalog, framework: FrameworkFile, form: Form, language: Language, up: str) -> list[str]:
+def _form(catalog: Catalog, framework: FrameworkFile, form: Form, language: Language, up: str | None) -> list[str]:
+    """Versions, code, words and proof; without `up`, from where the proof's links lead, the first two."""
     parts = (_versions(framework, form), form.when and form.when[language])
     head = say("comma", language).join(part for part in parts if part)
     lines = [f"**{head}**", ""] if head else []
     if lines_of_code := shown(catalog, form):
         lines += [f"```{form.language}", lines_of_code, "```", ""]
+    if up is None:
+        return lines + ([] if lines_of_code else [form.text[language], ""])
     if form.text:
         lines += [form.text[language], ""]
     return [*lines, proof(catalog, form, language, up), "{ .ro-small }", ""]

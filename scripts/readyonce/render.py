@@ -811,7 +811,10 @@ def _with_navigation(text: str, catalog: Catalog) -> str:
 def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) -> str:
     """An article and its files as text for a terminal: includes filled in, page markup taken out."""
     incident, path = catalog.incidents[id], catalog.root / "docs" / language / "incidents" / f"{id}.md"
-    made = incident_includes(catalog, incident, language) | frameworks.includes(catalog, language)
+    stacks = frameworks.includes(catalog, language)
+    # A terminal has room: all forms, where the page has the first.
+    stacks |= {name: stacks[name.replace("-first.md", ".md")] for name in stacks if name.endswith("-first.md")}
+    made = incident_includes(catalog, incident, language) | stacks
     parts = (path.read_text(encoding="utf-8"), files_page(incident, language))
     text = "\n".join(map(_without_front_matter, parts))
     return _plain(printable(_filled(catalog, text, made, language)), colour)
