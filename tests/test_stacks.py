@@ -69,7 +69,11 @@ def test_python_is_whole():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_pages_with_the_fix_have_the_tabs(language):
-    pages = ["decision.md", "already-trained.md", *(f"errors/{name}.md" for name, it in KNOWN.families.items() if it.settings)]
+    pages = [
+        "decision.md",
+        "already-trained.md",
+        *(f"errors/{name}.md" for name, it in KNOWN.families.items() if it.settings),
+    ]
     for page in pages:
         assert '--8<-- "frameworks/' in (ROOT / "docs" / language / page).read_text(encoding="utf-8"), page
     text = render.for_terminal(KNOWN, "RO-0001", language, colour=False)
@@ -132,7 +136,7 @@ def test_an_incidents_own_fix_needs_its_framework_in_the_log(language):
 
 
 def test_a_family_of_one_incident_says_its_own_fix():
-    text = 'RuntimeError: Function MulBackward0 returned an invalid gradient at index 0 - got [0] but expected shape compatible with [7]\n'
+    text = "RuntimeError: Function MulBackward0 returned an invalid gradient at index 0 - got [0] but expected shape compatible with [7]\n"
     told = diagnose.diagnose(ENGINE, text.encode(), "log")
     assert told.json["fix"]["incident"] is None
     assert {form["setting"] for form in told.json["fix"]["forms"]} == {"zero-input"}

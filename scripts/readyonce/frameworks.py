@@ -236,7 +236,11 @@ def defaults(catalog: Catalog, language: Language) -> str:
             value = say(f"checkpointing-{it.value}", language)
             told = WORDS["aside"][language].format(value, it.text[language]) if it.text else value
             name = framework.package or framework.title[language]
-            cells = (name, say("comma", language).join(part for part in where if part) or say("all-versions", language), told)
+            cells = (
+                name,
+                say("comma", language).join(part for part in where if part) or say("all-versions", language),
+                told,
+            )
             rows.append([*cells, cite_all(it.sources, language)])
     return table(rows)
 
@@ -268,7 +272,10 @@ def compiled(catalog: Catalog) -> list[dict]:
 def stack_of(catalog: Catalog, command: str | None) -> str | None:
     """The framework that a command belongs to."""
     for name, framework in catalog.frameworks.items():
-        if any(f"{command} ".startswith(f"{begin} ") or f"{command}".startswith(f"{begin}.") for begin in framework.commands):
+        if any(
+            f"{command} ".startswith(f"{begin} ") or f"{command}".startswith(f"{begin}.")
+            for begin in framework.commands
+        ):
             return name
     return None
 

@@ -95,7 +95,10 @@ def _steps(rules: Rules, fix: dict, language: str) -> list[str]:
         lines += ["", say(rules, "cases", language) + say(rules, "colon", language).rstrip()]
         lines += [f"  {number}. {question}".replace("`", "") for number, question in enumerate(fix["questions"], 1)]
     if fix["incident"]:
-        lines += ["", f"{say(rules, 'more', language)}{say(rules, 'colon', language)}readyonce explain {fix['incident']}"]
+        lines += [
+            "",
+            f"{say(rules, 'more', language)}{say(rules, 'colon', language)}readyonce explain {fix['incident']}",
+        ]
     return lines
 
 
@@ -120,7 +123,9 @@ def _steps_markdown(rules: Rules, fix: dict, language: str) -> list[str]:
 
 def _first(rules: Rules, fix: dict, language: str) -> str:
     named = fix["incident"] and say(rules, "brackets", language, fix["incident"])
-    return (say(rules, "first", language) + named if named else say(rules, "fix", language)) + say(rules, "colon", language)
+    return (say(rules, "first", language) + named if named else say(rules, "fix", language)) + say(
+        rules, "colon", language
+    )
 
 
 def _forms(fix: dict) -> list[tuple[dict, bool]]:
@@ -140,7 +145,9 @@ def _head(rules: Rules, form: dict, fix: dict, language: str) -> str:
         title += say(rules, "brackets", language, say(rules, "in-log", language))
     proof = say(rules, f"proof-{form['proof']}", language)
     also = say(rules, "also", language) if form["setting"] == "find-unused" else None
-    return say(rules, "comma", language).join(part for part in (title, form["versions"], form["when"], also, proof) if part)
+    return say(rules, "comma", language).join(
+        part for part in (title, form["versions"], form["when"], also, proof) if part
+    )
 
 
 def say(rules: Rules, key: str, language: str, *values: object) -> str:
