@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import KNOWN, ROOT
 
-from readyonce import lab
+from readyonce import counts, lab
 
 REPROS = [
     pytest.param(i.id, name, id=f"{i.id}/{name}")
@@ -83,3 +83,10 @@ def test_the_check_for_readers_tells_right_from_wrong(known, arguments, said):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith(f": {said}"), done.stdout
+
+
+def test_what_concept_pages_count_is_counted_again(known):
+    for name, file in counts.files(known).items():
+        for seen in counts.measure(known, name, file, "current", Path(sys.executable)):
+            stored = counts.evidence(known)["current"].count(name, seen.setting)
+            assert (seen.count > 0, seen.of) == (stored.count > 0, stored.of), f"{name}, {seen.setting}"
