@@ -297,6 +297,8 @@ def operator():
     """Where the environment keeps an operator that only these tests have."""
     place = Path(sys.executable).parent.parent / "torch-extensions"
     folders = place / "an_operator", place / "whole" / "an_operator"
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)  # a launch beside an earlier test may have kept it
     yield folders
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
