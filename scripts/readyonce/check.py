@@ -236,7 +236,9 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     f"variant `{variant.name}` is declared {declared}, and its run in `{environment}` shows {run.declaration}",
                     f"The run is right. {VERIFY.format(incident.id)}",
                 )
-        recorded = {name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}}
+        recorded = {
+            name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}
+        }
         for environment in recorded ^ variant.unusable.keys():
             what = f"that `{variant.name}` is unusable in `{environment}` is " + (
                 "stored, not declared" if environment in recorded else "declared, not stored"

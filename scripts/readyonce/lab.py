@@ -421,7 +421,9 @@ def running(
         try:
             yield process
             if process.poll() is None and (locks := list(extensions.glob("*/lock"))):
-                raise LabError(f"it still waits for an operator to be compiled, at {locks[0]}: give it more time or cores")
+                raise LabError(
+                    f"it still waits for an operator to be compiled, at {locks[0]}: give it more time or cores"
+                )
         finally:
             _kill(token)
             process.wait()
