@@ -316,6 +316,8 @@ def operator():
     """Where the environment keeps an operator that only these tests have."""
     place = Path(sys.executable).parent.parent / "torch-extensions"
     folders = place / "an_operator", place / "whole" / "an_operator"
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)  # a launch beside an earlier test may have kept it
     yield folders
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
@@ -346,7 +348,9 @@ def test_what_a_launch_compiled_whole_is_kept_for_the_next(toy, monkeypatch, ope
 def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, tmp_path, operator):
     """It is no hang of what was to be run; and of two launches at once, each compiles in a folder of its own."""
     folders = []
-    script = "import os, pathlib, time; f = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR'], 'an_operator'); f.mkdir(); "
+    script = (
+        "import os, pathlib, time; f = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR'], 'an_operator'); f.mkdir(); "
+    )
     script += "(f / 'an_operator.so').touch(); (f / 'lock').touch(); print(f, flush=True); time.sleep(60)"
     (scratch := tmp_path / "scratch").mkdir()
     with pytest.raises(lab.LabError, match="operator to be compiled, at .*lock"):
@@ -359,7 +363,9 @@ def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, tmp_p
     shutil.rmtree(scratch)
 
 
-@pytest.mark.parametrize("release, threads", [("0.14.4", "1"), ("0.19.7", "1"), ("0.19.8", "2"), ("0.20.0", "2"), (None, "2")])
+@pytest.mark.parametrize(
+    "release, threads", [("0.14.4", "1"), ("0.19.7", "1"), ("0.19.8", "2"), ("0.20.0", "2"), (None, "2")]
+)
 def test_gloo_has_one_thread_where_deepspeed_needs_it(tmp_path, release, threads):
     bin_folder = tmp_path / "environment" / "bin"
     if release:

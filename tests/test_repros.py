@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import KNOWN, ROOT
 
-from readyonce import lab
+from readyonce import counts, lab
 
 REPROS = [
     pytest.param(i.id, name, id=f"{i.id}/{name}")
@@ -66,3 +66,10 @@ def test_the_checks_for_readers_tell_right_from_wrong(known, tmp_path, arguments
     log = lab.log_of(tmp_path)
     assert code == 0 and re.findall(r": (right|WRONG GRADIENTS)$", log, re.MULTILINE) == [said], log
     assert ("rank 1 is not rank 0: 6 parameters" in log) == differ, log
+
+
+def test_what_concept_pages_count_is_counted_again(known):
+    for name, file in counts.files(known).items():
+        for seen in counts.measure(known, name, file, "current", Path(sys.executable)):
+            stored = counts.evidence(known)["current"].count(name, seen.setting)
+            assert (seen.count > 0, seen.of) == (stored.count > 0, stored.of), f"{name}, {seen.setting}"

@@ -138,6 +138,7 @@ class Matrix(Model):
     file: FileName
     axes: list[dict[Slug, Text]] = Field(min_length=2)
     only: dict[EnvironmentName, list[str]] = {}  # environment -> globs: what runs there, where it is not all
+    alone: list[str] = []  # globs: what runs in a launch of its own only; what ran before it decides how it ends
     cases: list[MatrixCase]
     chart: list[Quantity] = []  # drawn as bars: a row for each word of the first axis, a bar for each of the second
 
@@ -444,6 +445,7 @@ class Variant:
     launcher: str
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
+    alone: bool = False  # in a launch of its own only
     lines: dict[str, str] = field(default_factory=dict)
     unusable: dict[str, Text] = field(default_factory=dict)  # environment -> why; not among `declared`
 
@@ -737,7 +739,8 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
             )
         else:
             declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
-    return Variant(name, matrix.file, text, 2, "torchrun", declared)
+    alone = any(fnmatchcase(name, pattern) for pattern in matrix.alone)
+    return Variant(name, matrix.file, text, 2, "torchrun", declared, alone=alone)
 
 
 def _same_kind(pattern: str, label: str) -> bool:

@@ -135,6 +135,8 @@ def _families(catalog: Catalog, incident: Incident) -> None:
             fits(case.outcome, case.error, ("matrices", i, "cases", j, "outcome"))
             for k, pattern in enumerate(case.variants):
                 _used(catalog, incident, pattern, ("matrices", i, "cases", j, "variants", k), labels=True)
+        for k, pattern in enumerate(matrix.alone):
+            _used(catalog, incident, pattern, ("matrices", i, "alone", k))
         for environment, patterns in matrix.only.items():
             for k, pattern in enumerate(patterns):
                 _used(catalog, incident, pattern, ("matrices", i, "only", environment, k))
@@ -281,7 +283,9 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     f"variant `{variant.name}` is declared {declared}, and its run in `{environment}` shows {run.declaration}",
                     f"The run is right. {VERIFY.format(incident.id)}",
                 )
-        recorded = {name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}}
+        recorded = {
+            name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}
+        }
         for environment in recorded ^ variant.unusable.keys():
             what = f"that `{variant.name}` is unusable in `{environment}` is " + (
                 "stored, not declared" if environment in recorded else "declared, not stored"

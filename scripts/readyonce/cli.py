@@ -414,7 +414,9 @@ def count(options) -> int:
                 told = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
                 print(f"{name} in {environment}: {told}", flush=True)
                 if options.write:
-                    print(f"wrote {counts.write(known, name, environment, python, found).relative_to(root)}", flush=True)
+                    print(
+                        f"wrote {counts.write(known, name, environment, python, found).relative_to(root)}", flush=True
+                    )
     return GOOD
 
 

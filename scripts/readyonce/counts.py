@@ -74,9 +74,7 @@ def evidence(catalog: Catalog) -> dict[str, CountEvidence]:
 def measure(catalog: Catalog, name: str, file: CountFile, environment: str, python: Path) -> list[Count]:
     """Run a script once in each setting that there is in an environment."""
     return [
-        _run(catalog, name, file, setting, python)
-        for setting in file.settings
-        if file.runs_in(setting, environment)
+        _run(catalog, name, file, setting, python) for setting in file.settings if file.runs_in(setting, environment)
     ]
 
 

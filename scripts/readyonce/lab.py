@@ -254,9 +254,11 @@ def together(
 ) -> list[Observation]:
     """Run each (variant, repeats) in one launch; one observation per repeat.
 
-    A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch.
+    A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch. What is to run alone
+    runs so, once.
     """
-    pending = _interleave(list(jobs))
+    jobs = list(jobs)
+    pending = _interleave([job for job in jobs if not job[0].alone])
     observations = []
 
     def done(observation: Observation) -> None:
@@ -271,6 +273,9 @@ def together(
             # The launch stalled or died at the next variant in its order: alone tells how.
             variant = _by_group(pending)[0]
             pending.remove(variant)
+            done(alone(catalog, incident, variant, python))
+    for variant, _ in jobs:
+        if variant.alone:
             done(alone(catalog, incident, variant, python))
     return observations
 
@@ -433,7 +438,9 @@ def running(
         try:
             yield process
             if process.poll() is None and (locks := list(extensions.glob("*/lock"))):
-                raise LabError(f"it still waits for an operator to be compiled, at {locks[0]}: give it more time or cores")
+                raise LabError(
+                    f"it still waits for an operator to be compiled, at {locks[0]}: give it more time or cores"
+                )
         finally:
             ending.kill(token)
             process.wait()

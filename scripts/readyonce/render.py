@@ -552,7 +552,11 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
 
 def _ended(run: Run, language: Language) -> str:
     """How an unusable run ended: its message's last line, or how far off it was."""
-    ending = code(run.message.strip().splitlines()[-1]) if run.message else f"{say(run.outcome, language)} {number(run) if run.gradient_error else ''}".strip()
+    ending = (
+        code(run.message.strip().splitlines()[-1])
+        if run.message
+        else f"{say(run.outcome, language)} {number(run) if run.gradient_error else ''}".strip()
+    )
     return f"`{run.variant}`{say('colon', language)}{say('unusable', language)}{say('colon', language)}{ending}"
 
 
