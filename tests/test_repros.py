@@ -3,14 +3,12 @@
 import ast
 import importlib.util
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import KNOWN, ROOT
+from conftest import KNOWN
 
 from readyonce import counts, lab
 
