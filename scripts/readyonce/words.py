@@ -43,6 +43,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "outcome": {"en": "Outcome", "zh": "结果"},
     "package": {"en": "Package", "zh": "包"},
     "affected": {"en": "Affected", "zh": "受影响"},
+    "any-version": {"en": "every version", "zh": "所有版本"},
     "fixed": {"en": "Fixed in", "zh": "修复于"},
     "note": {"en": "What holds there", "zh": "说明"},
     "basis": {"en": "Basis", "zh": "依据"},
