@@ -189,7 +189,7 @@ class Claim(Model):
 
 class Affected(Model):
     package: NonEmpty
-    introduced: NonEmpty | None = None  # left out unless a source says it: the oldest one that was run is no bound
+    introduced: NonEmpty
     fixed: NonEmpty | None = None
     text: Text
     basis: Literal["run", "source", "inferred"]

@@ -184,7 +184,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "",
         WORDS["label"][language].format(
             say("affected", language),
-            say("semicolon", language).join(f"{a.package} {_range(a, language)}" for a in file.affected),
+            say("semicolon", language).join(f"{a.package} {_range(a)}" for a in file.affected),
         ),
         "",
     ]
@@ -471,8 +471,7 @@ def proof(
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
         yield textwrap.indent(table([head, *(_judged_row(it, language, page, incident) for it in shown)]), "    ")
     if shown and len(shown) < len(judged):
-        others = [it for it in judged if it not in shown]
-        yield "    " + WORDS["others"][language].format(len(others), sum(it.came_true for it in others))
+        yield "    " + WORDS["others"][language].format(len(judged) - len(shown))
         yield ""
 
 
@@ -501,7 +500,7 @@ def affected_table(incident: Incident, language: Language) -> str:
         rows.append(
             [
                 f"`{entry.package}`",
-                _range(entry, language),
+                _range(entry),
                 entry.fixed or say("not-fixed", language),
                 entry.text[language],
                 say(entry.basis, language)
@@ -511,10 +510,8 @@ def affected_table(incident: Incident, language: Language) -> str:
     return table(rows)
 
 
-def _range(entry: Affected, language: Language) -> str:
-    bounds = [f"≥ {entry.introduced}"] if entry.introduced else []
-    bounds += [f"< {entry.fixed}"] if entry.fixed else []
-    return ", ".join(bounds) or say("any-version", language)
+def _range(entry: Affected) -> str:
+    return f"≥ {entry.introduced}" + (f", < {entry.fixed}" if entry.fixed else "")
 
 
 def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> str:

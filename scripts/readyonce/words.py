@@ -43,7 +43,6 @@ WORDS: dict[str, dict[Language, str]] = {
     "outcome": {"en": "Outcome", "zh": "结果"},
     "package": {"en": "Package", "zh": "包"},
     "affected": {"en": "Affected", "zh": "受影响"},
-    "any-version": {"en": "every version", "zh": "所有版本"},
     "fixed": {"en": "Fixed in", "zh": "修复于"},
     "note": {"en": "What holds there", "zh": "说明"},
     "basis": {"en": "Basis", "zh": "依据"},
@@ -67,7 +66,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "ran": {"en": "What ran", "zh": "运行内容"},
     "before": {"en": "As reported", "zh": "不加解决办法"},
     "after": {"en": "With the fix", "zh": "加上解决办法"},
-    "others": {"en": "Of the other {}, {} came out as predicted.", "zh": "其余 {} 次中有 {} 次符合预测。"},
+    "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
     "seconds_per_step": {"en": "Time per step", "zh": "每步耗时"},
     "peak_memory": {"en": "Peak memory", "zh": "内存峰值"},
     "ratio-seconds_per_step": {
