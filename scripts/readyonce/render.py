@@ -185,7 +185,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "",
         WORDS["label"][language].format(
             say("affected", language),
-            say("semicolon", language).join(f"{a.package} {_range(a)}" for a in file.affected),
+            say("semicolon", language).join(f"{a.package} {_range(a, language)}" for a in file.affected),
         ),
         "",
     ]
@@ -472,7 +472,8 @@ def proof(
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
         yield textwrap.indent(table([head, *(_judged_row(it, language, page, incident) for it in shown)]), "    ")
     if shown and len(shown) < len(judged):
-        yield "    " + WORDS["others"][language].format(len(judged) - len(shown))
+        others = [it for it in judged if it not in shown]
+        yield "    " + WORDS["others"][language].format(len(others), sum(it.came_true for it in others))
         yield ""
 
 
@@ -501,7 +502,7 @@ def affected_table(incident: Incident, language: Language) -> str:
         rows.append(
             [
                 f"`{entry.package}`",
-                _range(entry),
+                _range(entry, language),
                 entry.fixed or say("not-fixed", language),
                 entry.text[language],
                 say(entry.basis, language)
@@ -511,8 +512,9 @@ def affected_table(incident: Incident, language: Language) -> str:
     return table(rows)
 
 
-def _range(entry: Affected) -> str:
-    return f"≥ {entry.introduced}" + (f", < {entry.fixed}" if entry.fixed else "")
+def _range(entry: Affected, language: Language) -> str:
+    bounds = [f"{sign} {at}" for sign, at in (("≥", entry.introduced), ("<", entry.fixed)) if at]
+    return say("bounds", language).join(bounds) or say("no-bounds", language)
 
 
 def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> str:

@@ -47,6 +47,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "note": {"en": "What holds there", "zh": "说明"},
     "basis": {"en": "Basis", "zh": "依据"},
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
+    "bounds": {"en": ", ", "zh": " 且 "},
+    "no-bounds": {"en": "every version seen", "zh": "见到的各个版本"},
     "id": {"en": "Id", "zh": "编号"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
@@ -66,7 +68,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "ran": {"en": "What ran", "zh": "运行内容"},
     "before": {"en": "As reported", "zh": "不加解决办法"},
     "after": {"en": "With the fix", "zh": "加上解决办法"},
-    "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
+    "others": {"en": "Of the other {}, {} came out as predicted.", "zh": "其余 {} 次中有 {} 次符合预测。"},
     "seconds_per_step": {"en": "Time per step", "zh": "每步耗时"},
     "peak_memory": {"en": "Peak memory", "zh": "内存峰值"},
     "ratio-seconds_per_step": {
