@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,15 +72,11 @@ def test_the_config_on_the_page_is_the_one_that_was_run(known):
     assert shown == module.config(module.VARIANTS["zero3-twice-reentrant-small-bucket-accumulate-1"], world_size=2)
 
 
-@pytest.mark.parametrize("arguments, said", [([], "right"), (["reentrant"], "WRONG GRADIENTS")])
-def test_the_check_for_readers_tells_right_from_wrong(known, arguments, said):
-    script = known.root / "snippets" / "concepts" / "right-gradients.py"
-    done = subprocess.run(
-        [*map(str, lab.torchrun(Path(sys.executable), 2)), str(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith(f": {said}"), done.stdout
+@pytest.mark.parametrize("arguments, said, differ", [([], "right", False), (["reentrant"], "WRONG GRADIENTS", True)])
+def test_the_checks_for_readers_tell_right_from_wrong(known, tmp_path, arguments, said, differ):
+    script, python = known.root / "snippets" / "concepts" / "right-gradients.py", Path(sys.executable)
+    with lab.running([*lab.torchrun(python, 2), script, *arguments], python, str(tmp_path)) as process:
+        code = process.wait(180)
+    log = lab.log_of(tmp_path)
+    assert code == 0 and re.findall(r": (right|WRONG GRADIENTS)$", log, re.MULTILINE) == [said], log
+    assert ("rank 1 is not rank 0: 6 parameters" in log) == differ, log

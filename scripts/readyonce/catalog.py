@@ -33,7 +33,7 @@ Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Plain = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^<>]+$")]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
+IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-[0-9]{4}$")]
 # Names become paths: none of them leads out of its folder.
 FileName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
@@ -52,7 +52,8 @@ class Problem:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.what}\n    {self.remedy}"
+        what = " ".join(self.what.split())  # it may quote a whole block
+        return f"{self.file}:{self.line}: {what}\n    {self.remedy}"
 
 
 class CatalogError(Exception):
@@ -123,6 +124,7 @@ class VariantEntry(Declaration):
     lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
     only: list[EnvironmentName] | None = None  # the environments it runs in, where they are not all of its file's
     differs: dict[EnvironmentName, Declaration] = {}  # environment -> the outcome there, where it is another
+    unusable: dict[EnvironmentName, Text] = {}  # environment -> why what it does there says nothing
 
 
 class MatrixCase(Declaration):
@@ -219,7 +221,7 @@ class Hint(Model):
 
 
 class Reported(Model):
-    date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\d$")]
+    date: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
     source: SourceLink
     hardware: Text
 
@@ -267,6 +269,7 @@ class Environment(Model):
     platform: str
     device: str = ""  # this and the next are unknown where nothing ran
     backend: str = ""
+    gloo_threads: int | None = None  # of each process group; torch's own number is two
     world_size: int
     versions: dict[str, str]
 
@@ -300,6 +303,7 @@ class Evidence(Model):
     environment: Environment
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
+    unusable: list[Run] = []  # how they ended is recorded, and judges nothing
     not_run: str | None = None  # why nothing could be run in it
 
     @cached_property
@@ -436,6 +440,7 @@ class Variant:
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, Text] = field(default_factory=dict)  # environment -> why; not among `declared`
 
     @property
     def is_command(self) -> bool:
@@ -514,17 +519,31 @@ class Catalog:
     diagnose: DiagnoseFile | None = None
     problems: list[Problem] = field(default_factory=list)
     _texts: dict[str, str] = field(default_factory=dict)
+    _fitting: dict[str, tuple[list[Observed], int]] = field(default_factory=dict)
 
     def is_files_page(self, path: PurePath) -> bool:
         """Whether `readyonce render` writes this page as a whole: all files of an incident."""
         return path.name == "files.md" and path.parent.name in self.incidents
 
     def text(self, path: Path) -> str:
-        """A file's text; each file is read once."""
+        """A file's text; each file is read once. A `CatalogError` where it is not UTF-8."""
         name = str(path)  # a text is hashed faster
         if name not in self._texts:
-            self._texts[name] = path.read_text(encoding="utf-8")
+            try:
+                self._texts[name] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                line = error.object.count(b"\n", 0, error.start) + 1
+                file = os.path.relpath(path, self.root)
+                raise CatalogError([Problem(file, line, "the file is not UTF-8", "Save it as UTF-8.")]) from None
         return self._texts[name]
+
+    def text_or_problem(self, path: Path) -> str:
+        """The same; where it is not UTF-8, a problem is added, and what cannot be read is replaced."""
+        try:
+            return self.text(path)
+        except CatalogError as error:
+            self.problems += error.problems
+            return self._texts.setdefault(str(path), path.read_text(encoding="utf-8", errors="replace"))
 
     def family_of(self, message: str) -> str | None:
         """The one family whose wording the message has; None when none or several do."""
@@ -556,6 +575,12 @@ class Catalog:
 
     def fitting(self, query: Query) -> tuple[list[Observed], int]:
         """All runs that fit a query, and how many do not tell enough to say so."""
+        key = json.dumps(query, sort_keys=True)
+        if key not in self._fitting:  # claims of several incidents ask alike
+            self._fitting[key] = self._find(query)
+        return self._fitting[key]
+
+    def _find(self, query: Query) -> tuple[list[Observed], int]:
         asked = named(query)
         usual = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually and name not in asked}
         meant = [it for it in self.observed if all(it.facts.get(name, value) == value for name, value in usual.items())]
@@ -663,10 +688,11 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             {
                 where: entry.differs.get(where) or Declaration(outcome=entry.outcome, error=entry.error)
                 for where in file.files.get(entry.file, [])
-                if entry.only is None or where in entry.only
+                if (entry.only is None or where in entry.only) and where not in entry.unusable
             },
             tuple(entry.shows),
             entry.lines,
+            entry.unusable,
         )
         for name, entry in file.variants.items()
     }
@@ -805,8 +831,8 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
         data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
         add(catalog, path, (), "the file is missing", "`readyonce new ID` makes every file an incident needs.")
-    except UnicodeDecodeError:
-        add(catalog, path, (), "the file is not UTF-8", "Save it as UTF-8.")
+    except CatalogError as error:
+        catalog.problems += error.problems
     except json.JSONDecodeError as error:
         add(
             catalog,
@@ -876,7 +902,7 @@ def line_of(path: Path, keys: tuple) -> int:
     if not keys or not path.is_file():
         return 1
     try:
-        node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), 1
+        node, line = _composed(path.read_text(encoding="utf-8", errors="replace")), 1
     except yaml.YAMLError:  # JSON may hold letters that YAML does not allow
         return 1
     for key in keys:
@@ -889,3 +915,8 @@ def line_of(path: Path, keys: tuple) -> int:
                 break
             line, node = found[0][0].start_mark.line + 1, found[0][1]
     return line
+
+
+@lru_cache(4)  # a file with one fault has many
+def _composed(text: str) -> yaml.Node:
+    return yaml.compose(text, Loader=_Loader)

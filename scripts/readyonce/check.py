@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, lab, render
+from readyonce import articles, counts, lab, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import (
     BASELINE,
@@ -26,6 +27,7 @@ from readyonce.catalog import (
     Problem,
     Variant,
     add,
+    load,
     parse_yaml,
 )
 from readyonce.facts import Query, Value, bounds
@@ -38,8 +40,10 @@ VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
 
 def problems(catalog: Catalog) -> list[Problem]:
     """Every problem of the catalog and of the pages, in the order of files and lines."""
+    _encodings(catalog)
     _facts(catalog)
     _decision(catalog)
+    counts.check(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)
@@ -47,9 +51,37 @@ def problems(catalog: Catalog) -> list[Problem]:
         _claims(catalog, incident)
         _environments(catalog, incident)
         _filled(catalog, incident)
-    _pages(catalog)
-    _generated(catalog)
+    try:
+        made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
+        committed = render.committed(catalog)
+    except Exception:
+        if not catalog.problems:
+            raise
+        made = None  # what is told above must be mended before anything can be made of it
+    _pages(catalog, made)
+    if made is not None:
+        _generated(catalog, committed)
     return sorted(set(catalog.problems))
+
+
+def or_raise(root: Path | None, error: Exception) -> CatalogError:
+    """Where a command stumbled: what is wrong with its sources, or, where nothing is, the error itself."""
+    try:
+        found = problems(load(root)) if root else []
+    except Exception:  # then the first error tells more
+        found = []
+    if not found:
+        raise error
+    return CatalogError(found)
+
+
+def _encodings(catalog: Catalog) -> None:
+    """Told first, with their lines, and read all the same: the other rules see what can be read."""
+    root = catalog.root
+    places = (root.glob("*.md"), root.glob("*.yml"), (root / "docs").rglob("*.md"), (root / "snippets").rglob("*.*"))
+    for path in itertools.chain(*places):
+        if path.is_file() and not path.is_symlink() and path.suffix != ".pyc":
+            catalog.text_or_problem(path)
 
 
 # ------------------------------------------------------------------------------ metadata and runs
@@ -184,7 +216,7 @@ def _command(catalog: Catalog, incident: Incident, variant: Variant) -> None:
             f"Add {incident.folder.name}/tiny.py; contributing says what it prints.",
         )
     try:
-        script = (incident.folder / variant.file).read_text(encoding="utf-8")
+        script = catalog.text(incident.folder / variant.file)
         lab.with_lines(script, variant.lines | incident.file.reference)
     except OSError:
         return  # said already
@@ -248,11 +280,17 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     f"variant `{variant.name}` is declared {declared}, and its run in `{environment}` shows {run.declaration}",
                     f"The run is right. {VERIFY.format(incident.id)}",
                 )
+        recorded = {name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}}
+        for environment in recorded ^ variant.unusable.keys():
+            what = f"that `{variant.name}` is unusable in `{environment}` is " + (
+                "stored, not declared" if environment in recorded else "declared, not stored"
+            )
+            add(catalog, path, (*where, "unusable"), what, f"The run is right. {VERIFY.format(incident.id)}")
     for environment, evidence in incident.evidence.items():
         record = incident.folder / "evidence" / f"{environment}.json"
         for index, run in enumerate(evidence.runs):
             variant = incident.variants.get(run.variant)
-            if variant is None or environment not in variant.declared:
+            if variant is None or environment not in variant.declared:  # what is unusable stands in a list of its own
                 add(
                     catalog,
                     record,
@@ -471,9 +509,9 @@ def _decision(catalog: Catalog) -> None:
 # ------------------------------------------------------------------------------ pages
 
 
-def _pages(catalog: Catalog) -> None:
+def _pages(catalog: Catalog, made: dict[str, str] | None) -> None:
+    """`made`: the generated includes; None where none could be made, so that nothing is said of them."""
     pages = {language: _read_all(catalog, language) for language in LANGUAGES}
-    made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
     recorded = _recorded(catalog)
     for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
         if name not in pages[language]:
@@ -491,7 +529,7 @@ def _pages(catalog: Catalog) -> None:
             _headings(catalog, page)
             if page.path.stem not in catalog.incidents:  # an article's is generated
                 _front_matter(catalog, page)
-            for include in page.includes:
+            for include in page.includes if made is not None else ():
                 _include(catalog, page, include, made, places)
             for block in page.blocks:
                 _block(catalog, page, block, recorded)
@@ -524,7 +562,7 @@ def _pages(catalog: Catalog) -> None:
             if name.endswith(".sh"):
                 _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
     for name in sorted(pages["en"]):
-        found = re.fullmatch(r"incidents/(RO-\d{4})(?:\.md|/files\.md)", name)
+        found = re.fullmatch(r"incidents/(RO-[0-9]{4})(?:\.md|/files\.md)", name)
         if found and found[1] not in catalog.incidents:
             add(
                 catalog,
@@ -739,7 +777,9 @@ def _recorded(catalog: Catalog) -> Recorded:
     return recorded
 
 
-def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, str], pages: dict[Path, Page]) -> None:
+def _link(
+    catalog: Catalog, page: Page, line: int, target: str, made: dict[str, str] | None, pages: dict[Path, Page]
+) -> None:
     if re.match(r"[a-z]+:", target):
         return
     name, _, anchor = target.partition("#")
@@ -766,8 +806,8 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
         )
 
 
-def _has(target: Page, anchor: str, made: dict[str, str]) -> bool:
-    if anchor in target.ids:
+def _has(target: Page, anchor: str, made: dict[str, str] | None) -> bool:
+    if anchor in target.ids or made is None:
         return True
     included = " ".join(made.get(include.path, "") for include in target.includes)
     return re.search(rf'(?:\{{ ?#|id="){re.escape(anchor)}(?![\w-])', included) is not None
@@ -813,7 +853,7 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
     )
 
 
-def _generated(catalog: Catalog) -> None:
-    for path, text in render.committed(catalog).items():
+def _generated(catalog: Catalog, committed: dict[Path, str]) -> None:
+    for path, text in committed.items():
         if not path.is_file() or catalog.text(path) != text:
             add(catalog, path, 1, "the generated part is out of date", "Run `readyonce render`.")

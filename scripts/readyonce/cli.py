@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from readyonce import __version__, links, project
@@ -14,6 +16,9 @@ from readyonce.terminal import printable
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
+RIGHTS = "Let this user read and write there, or work in a copy of the project that he may write to."
+REMEDIES = {getattr(errno, name): SPACE for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)}
+REMEDIES |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), RIGHTS)
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -35,12 +40,17 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return GOOD
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = REMEDIES.get(error.errno)
+        if not remedy and not error.filename:  # not a matter of files
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(printable(f"readyonce: {place}{error.strerror}. {SPACE}"), file=sys.stderr)
+        print(printable(f"readyonce: {place}{error.strerror}. {remedy or 'Look at that file.'}"), file=sys.stderr)
         return USAGE
-    except _catalog().CatalogError as error:
+    except Exception as error:
+        from readyonce import check as checks
+
+        if not isinstance(error, _catalog().CatalogError):
+            error = checks.or_raise(project.find(), error)
         print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
@@ -93,8 +103,6 @@ def explain(options) -> int:
 
 
 def _explain_carried(carried, options) -> int:
-    import re
-
     if options.id not in carried:
         raise _usage(f"there is no incident {options.id}. There are: {', '.join(carried)}")
     path = next(path for path in carried[options.id] if path.suffixes[0] == f".{options.lang}")
@@ -296,6 +304,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             return []
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
+    unusable = [v for v in incident.variants.values() if environment in v.unusable]
     label = f"{incident.id} in {environment}"
     done = 0
 
@@ -319,14 +328,23 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         for seen in lab.each_alone(known, incident, variants, python):
             single[seen.variant] = seen
             tick(seen)
-    if of_framework:
-        done, total = 0, len(of_framework)
+    ended = []
+    if of_framework or unusable:
+        done, total = 0, len(of_framework) + len(unusable)
         with launch.Commands(known, incident, python) as commands:
             for variant in of_framework:
                 single[variant.name] = commands.run(variant)
                 tick(single[variant.name])
+            for variant in unusable:
+                run = commands.run if variant.is_command else partial(lab.alone, known, incident, python=python)
+                ended.append(run(variant))
+                tick(ended[-1])
     _progress("")
-    faults = []
+    faults = [
+        f"{label}: {seen.variant}: declared unusable, saw {_short(seen)}: declare that instead"
+        for seen in ended
+        if seen.outcome == "match" or seen.error
+    ]
     for seen in [*shared, *single.values()]:
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
@@ -354,7 +372,8 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             for command, where in incident.file.commands.items()
             if environment in where
         }
-        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs)
+        useless, _ = lab.summarise([], {seen.variant: seen for seen in ended}, facts)
+        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs, unusable=useless)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
         if environment == "current" and (gpu := lab.gpu()):
             alone = lab.on_one_device(known, incident, gpu, python)
@@ -362,6 +381,24 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults
+
+
+def count(options) -> int:
+    from readyonce import counts, lab
+
+    catalog = _catalog()
+    root = catalog.find_root()
+    known = catalog.load(root).require_sound()
+    for name, file in counts.files(known).items():
+        for environment in file.environments if options.name in (None, name) else ():
+            if options.environment in (None, environment):
+                python = lab.interpreter(root, environment, _say)
+                found = counts.measure(known, name, file, environment, python)
+                told = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
+                print(f"{name} in {environment}: {told}", flush=True)
+                if options.write:
+                    print(f"wrote {counts.write(known, name, environment, python, found).relative_to(root)}", flush=True)
+    return GOOD
 
 
 def _verify_newest(known, incidents: list, options) -> int:
@@ -531,6 +568,12 @@ class _Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
+def _port(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"`{text}` is no port: write a number up to 65535")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="readyonce",
@@ -636,6 +679,13 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument("query", metavar="FACT=VALUE", nargs="*", help="all must fit; several values: any of them")
     it.add_argument("--write", action="store_true", help="read the facts of every stored run anew, and store them")
 
+    it = command(
+        "count", count, "Runs what the concept pages count, in each environment.", "", "zero3-early-gather --write"
+    )
+    it.add_argument("name", metavar="NAME", nargs="?")
+    it.add_argument("--environment", metavar="NAME", help="only this one")
+    it.add_argument("--write", action="store_true", help="store the counts")
+
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 
     it = command("render", render_, "Writes what is generated: includes, front matter, navigation.", "", "--check")
@@ -662,7 +712,7 @@ def _parser() -> argparse.ArgumentParser:
     it = command(
         "serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001"
     )
-    it.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    it.add_argument("--port", type=_port, default=8000, help="0 takes a free one (default: 8000)")
     it.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
     return parser
 

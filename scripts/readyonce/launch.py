@@ -14,6 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from readyonce import ending
 from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running, with_lines
 
@@ -27,8 +28,8 @@ class Commands:
 
     def __init__(self, catalog: Catalog, incident: Incident, python: Path):
         self.catalog, self.incident, self.python = catalog, incident, python
-        self._folder = tempfile.TemporaryDirectory(prefix="readyonce-")
-        self._scratch = Path(self._folder.name)
+        self._folder = ending.folder()
+        self._scratch = Path(self._folder.__enter__())
         self._references: dict[str, Path] = {}
         self._tiny: dict | None = None
 
@@ -36,7 +37,7 @@ class Commands:
         return self
 
     def __exit__(self, *_) -> None:
-        self._folder.cleanup()
+        self._folder.__exit__(None, None, None)
 
     def run(self, variant: Variant) -> Observation:
         """Raises `LabError` where the tiny model cannot be made, or the run to compare with fails."""

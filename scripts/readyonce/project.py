@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 from pathlib import Path
 
 LANGUAGES = ("en", "zh")
@@ -42,10 +44,25 @@ def rules() -> str | None:
     text = _compile(root)
     with contextlib.suppress(OSError):  # a folder that cannot be written to is no reason to fail
         compiled.parent.mkdir(exist_ok=True)
-        fresh = compiled.with_suffix(".new")  # in one step, or a full disk could leave half of it
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(compiled)
+        write_whole(compiled, text)
     return text
+
+
+def write_whole(path: Path, text: str) -> None:
+    """In one step: who reads it meanwhile, writes it too or is killed never sees, makes or leaves half of it."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave the new name with nothing in it
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    for left in path.parent.glob("*.new"):  # by one that was killed
+        with contextlib.suppress(OSError):  # another was quicker
+            if left.stat().st_mtime < time.time() - 60:
+                left.unlink()
 
 
 def articles() -> dict[str, list[Path]]:

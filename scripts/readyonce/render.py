@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, feed, history, links, rules
+from readyonce import api, articles, chart, counts, feed, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -130,6 +130,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
+        **counts.includes(catalog, language),
     }
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
@@ -153,7 +154,10 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
         files[f"{name}.md"] = of_file(catalog, incident, name, language)
     for matrix in incident.file.matrices:
         for environment in incident.file.files.get(matrix.file, []):
-            files[f"{matrix.file}@{environment}.md"] = matrix_table(incident, matrix, environment, language)
+            name = f"{matrix.file}@{environment}.md"  # of all matrices of a file, one below the other
+            files[name] = "\n".join(
+                part for part in (files.get(name), matrix_table(incident, matrix, environment, language)) if part
+            )
             if matrix.chart and environment in incident.evidence:
                 files[f"{matrix.file}@{environment}.svg"] = chart.bars(incident, matrix, environment, language)
     for environment, evidence in incident.evidence.items():
@@ -218,7 +222,8 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
         f"{name} {environment.versions[name]}" for name in _imported(catalog, incident, files, environment)
     )
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
-    return WORDS["verified"][language].format(versions=versions, **figures)
+    told = WORDS["verified"][language].format(versions=versions, **figures)
+    return told + (say("next", language) + say("one-gloo-thread", language) if environment.gloo_threads == 1 else "")
 
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
@@ -254,6 +259,7 @@ def _row(
     for environment in variant.declared:
         told = sentence(catalog, variant, incident.run(variant.name, environment), language)
         lines.append(told if environment == "current" else f"`{environment}`{colon}{told}")
+    lines += [f"`{name}`{colon}{_unusable(variant, name, language)}" for name in variant.unusable]
     name = f"`{variant.name}`"
     if anchors:
         # A page may show a row more than once: only the whole table's rows have the runs' addresses.
@@ -290,7 +296,14 @@ def _ran(incident: Incident, environment: str) -> bool:
     return environment in incident.evidence and environment not in incident.not_run
 
 
+def _unusable(variant: Variant, environment: str, language: Language) -> str:
+    why = variant.unusable[environment][language]
+    return say("unusable", language) + say("colon", language) + why
+
+
 def _command_cell(catalog: Catalog, incident: Incident, variant: Variant, environment: str, language: Language) -> str:
+    if environment in variant.unusable:
+        return _unusable(variant, environment, language)
     run = incident.run(variant.name, environment)
     cell = _cell(run, environment, language)
     if run and run.error and run.error not in incident.file.errors:
@@ -346,6 +359,8 @@ def _main_versions(catalog: Catalog, incident: Incident, file: str, environment:
 
 
 def _strip_cell(incident: Incident, variant: str, environment: str, language: Language) -> str:
+    if environment in incident.variants[variant].unusable:
+        return _unusable(incident.variants[variant], environment, language)
     run = incident.run(variant, environment)
     if run is None:
         return say("not-run", language)
@@ -375,7 +390,7 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
             run = incident.run("-".join((*left, *words)), environment)
             row.append(_cell(run, environment, language))
         rows.append(row)
-    return table(rows, "ro-matrix")
+    return table(rows, "ro-matrix") if len(rows) > 1 else ""
 
 
 def _cell(run: Run | None, environment: str, language: Language) -> str:
@@ -508,6 +523,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
             lines += [f":   {say('not-run', language)}{say('colon', language)}{code(_reason(evidence))}", ""]
             continue
         lines.append(f":   {verified(catalog, incident, evidence.environment, language)}")
+        lines += [f"    {_ended(run, language)}" for run in evidence.unusable]
         commands = [run for run in evidence.runs if incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
             count = sum(run.repeats + run.alone for run in repros)
@@ -534,6 +550,12 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
     return "\n".join(lines) + "\n"
 
 
+def _ended(run: Run, language: Language) -> str:
+    """How an unusable run ended: its message's last line, or how far off it was."""
+    ending = code(run.message.strip().splitlines()[-1]) if run.message else f"{say(run.outcome, language)} {number(run) if run.gradient_error else ''}".strip()
+    return f"`{run.variant}`{say('colon', language)}{say('unusable', language)}{say('colon', language)}{ending}"
+
+
 def numbers(incident: Incident) -> str:
     """Every figure prose may need, a section each: `numbers.md:VARIANT`, `numbers.md:diverge` ..."""
     figures = {}
@@ -556,15 +578,16 @@ def numbers(incident: Incident) -> str:
 
 
 def incident_table(catalog: Catalog, language: Language, to: str, error: str | None = None) -> str:
-    """All incidents, or those about one error."""
-    rows = [[say(key, language) for key in ("incident", "you-see", "fix")]]
+    """All incidents, or those about one error: a row for those that show the same and have the same fix."""
     up = "" if to else "../"
+    groups: dict[tuple[str, str], list[str]] = {}
     for incident in about(catalog, error) if error else catalog.incidents.values():
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
-        rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, fix])
-    return table(rows, "ro-stack")
+        groups.setdefault((seen, fix), []).append(f"[{file.id}]({to}{file.id}.md) {file.short[language]}")
+    head = [say(key, language) for key in ("you-see", "incident", "fix")]
+    return table([head, *([seen, "<br>".join(links), fix] for (seen, fix), links in groups.items())], "ro-stack")
 
 
 def about(catalog: Catalog, error: str) -> list[Incident]:
@@ -636,7 +659,7 @@ def decision_table(catalog: Catalog, language: Language) -> str:
     columns = catalog.decision.columns.values()
     rows = [[say("training", language), *(column.text[language] for column in columns)]]
     for row in catalog.decision.rows:
-        cells = [_outcomes(catalog, row.where, column.where, language) for column in columns]
+        cells = [outcomes(catalog, row.where, column.where, language) for column in columns]
         if any(cells):
             rows.append([row.text[language], *(cell or "–" for cell in cells)])
     return table(rows, "ro-matrix")
@@ -647,7 +670,7 @@ def cell_runs(catalog: Catalog, row: Query, column: Query) -> list[Observed]:
     return [it for it in catalog.fitting(row)[0] if catalog.fits(column, it)]
 
 
-def _outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -> str:
+def outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -> str:
     """Each outcome among the runs, with how many and, where there are several, the conditions of each but the right one."""
     by_label: dict[str, list[Part]] = {}
     for part in parts(catalog, cell_runs(catalog, row, column)):
@@ -667,16 +690,19 @@ def _outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -
 
 
 def advice(catalog: Catalog, language: Language) -> str:
-    """What cannot be relied on, a section each: it `fails`, it `depends`, or it is `no` advice all the same."""
-    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": []}
+    """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it."""
+    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
     for incident in catalog.incidents.values():
         for name, it in incident.file.claims.items():
             judgement = judge(catalog, incident, name)
-            kind = judgement.verdict if judgement.verdict in sections else it.advice
-            if kind in sections:
-                page = f"incidents/{incident.id}.md"
-                lines = _claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
-                sections[kind].append(_from_root("\n".join(lines)))
+            kind = judgement.verdict
+            if kind == "depends" and it.advice == "no":
+                kind = "fails"
+            if kind == "holds":
+                kind = "depends" if it.advice == "only if" else "no"
+            page = f"incidents/{incident.id}.md"
+            lines = _claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
+            sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 
 
@@ -690,7 +716,10 @@ def silent_table(catalog: Catalog, language: Language) -> str:
                     name = run.variant + ("" if environment == "current" else f"@{environment}")
                     target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
                     text = incident.variants[run.variant].text[language]
-                    spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
+                    if run.rank_spread is None:
+                        spread = say("not-measured", language)
+                    else:
+                        spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
                     rows.append([f"{incident.id}<br>[`{name}`]({target})", text, number(run), spread])
     return table(rows)
 
