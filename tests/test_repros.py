@@ -20,7 +20,6 @@ REPROS = [
     for name in i.file.files
     if name.endswith(".py")
 ]
-SCRIPTS = sorted((ROOT / "snippets" / "errors").glob("*.py"))
 
 
 def loaded(incident, path):
@@ -50,19 +49,6 @@ def test_imports_nothing_of_the_project(known, incident, name):
     roots |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     allowed = {*sys.stdlib_module_names, "torch", "deepspeed", "transformers", "peft"}
     assert roots <= allowed, roots - allowed
-
-
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_fix_in_code_runs(script, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-B", script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
 
 
 def test_the_config_on_the_page_is_the_one_that_was_run(known):

@@ -39,6 +39,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Quantity = Literal["seconds_per_step", "peak_memory"]
 Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|still|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
+Setting = Literal["checkpointing", "find-unused", "zero-input"]  # what frameworks/ tells how to set
 SourceLink = Annotated[str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")]
 
 
@@ -320,6 +321,13 @@ class Wording(Model):
     text: Text  # where and since when it reads so
 
 
+class Question(Model):
+    """Tells the cases of an error apart; `then` may hold links, as seen from errors/."""
+
+    ask: Text
+    then: Text
+
+
 class FamilyFile(Model):
     family: Slug
     title: Text
@@ -328,6 +336,9 @@ class FamilyFile(Model):
     # a warning to any exception at all and to training that goes on.
     yields: Literal["warning", "consequence"] | None = None
     text: Text  # how to tell it apart
+    fix: Text | None = None  # of all its cases
+    settings: list[Setting] = []  # what of frameworks/ makes the fix, the first first
+    questions: list[Question] = []  # asked in this order
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []
 
@@ -394,12 +405,6 @@ class Rule(Model):
     where: Query = {}
     facts: dict[str, Value]
     sources: list[Source] = []
-
-
-class FrameworkFile(Model):
-    package: NonEmpty
-    commands: list[NonEmpty] = []
-    launch: list[Rule] = []
 
 
 class Phrase(Text):
@@ -514,9 +519,10 @@ class Catalog:
     incidents: dict[str, Incident] = field(default_factory=dict)
     families: dict[str, FamilyFile] = field(default_factory=dict)
     vocabulary: dict[str, Fact] = field(default_factory=dict)
-    frameworks: dict[str, FrameworkFile] = field(default_factory=dict)
     decision: DecisionFile | None = None
     diagnose: DiagnoseFile | None = None
+    frameworks: dict[str, Any] = field(default_factory=dict)  # name -> frameworks.FrameworkFile, in their order
+    stack_runs: dict[str, Any] = field(default_factory=dict)  # what proves them: script and word -> frameworks.Seen
     problems: list[Problem] = field(default_factory=list)
     _texts: dict[str, str] = field(default_factory=dict)
     _fitting: dict[str, tuple[list[Observed], int]] = field(default_factory=dict)
@@ -573,6 +579,10 @@ class Catalog:
         launch = {"launcher": variant.launcher, "processes": variant.processes, "framework": "none"}
         return {**launch, "device": environment.device, **versions, **run.facts}
 
+    def run_named(self, name: str) -> Observed | None:
+        """The run of `RO-0001/VARIANT@ENVIRONMENT`; without an environment, of the current one."""
+        return next((it for it in self.observed if it.name == name.removesuffix("@current")), None)
+
     def fitting(self, query: Query) -> tuple[list[Observed], int]:
         """All runs that fit a query, and how many do not tell enough to say so."""
         key = json.dumps(query, sort_keys=True)
@@ -623,9 +633,6 @@ def load(root: Path, only: str | None = None) -> Catalog:
             catalog.decision = read(catalog, path, DecisionFile)
         if (path := snippets / "facts.yml").is_file():
             catalog.vocabulary = read_all(catalog, path, Fact)
-        for path in sorted((snippets / "frameworks").glob("*.yml")):
-            if framework := read(catalog, path, FrameworkFile):
-                catalog.frameworks[path.stem] = framework
         catalog.diagnose = read(catalog, snippets / "diagnose.yml", DiagnoseFile)
     for path in sorted((snippets / "errors").glob("*.yml")):
         if family := read(catalog, path, FamilyFile):
@@ -638,6 +645,9 @@ def load(root: Path, only: str | None = None) -> Catalog:
                     f"Name the file {family.family}.yml, or the family {path.stem}.",
                 )
             catalog.families[path.stem] = family
+    from readyonce import frameworks  # which needs the models here
+
+    catalog.frameworks, catalog.stack_runs = frameworks.load(catalog)
     folders = [snippets / only] if only else sorted(snippets.glob("RO-*"))
     for folder in folders:
         _load_incident(catalog, folder)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, counts, lab, render
+from readyonce import articles, counts, frameworks, lab, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import (
     BASELINE,
@@ -44,6 +44,7 @@ def problems(catalog: Catalog) -> list[Problem]:
     _facts(catalog)
     _decision(catalog)
     counts.check(catalog)
+    frameworks.check(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)

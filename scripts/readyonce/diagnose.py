@@ -118,6 +118,7 @@ class Rules:
         self.spoken = self.guides + self.notes
         # What the answer may depend on, wherever it stands.
         clues = [text for incident in data["incidents"] for hint in incident["hints"] for text in hint["any"]]
+        clues += [text for framework in data["frameworks"] for text in framework["logs"]]
         self.clues = sorted({*_literals(clues), *(need for wording in self.wordings for need in wording.needs)})
 
     def anchors(self) -> tuple[dict[bytes, list[bytes]], dict[bytes, list[bytes]]]:
@@ -457,7 +458,45 @@ def answer(rules: Rules, found: Findings, file: str, language: str) -> Answer:
         "line": line if family or launcher else None,
         "incidents": [{"id": id, "why": why} for _, id, why in sorted(ranked)],
     }
+    json_["fix"] = _fix(rules, family, json_["incidents"], found.clues, language) if own else None
     return Answer(json_, language, line, found.rank if launcher else None)
+
+
+def _fix(rules: Rules, family: str, ranked: list[dict], clues: set[bytes], language: str) -> dict[str, Any]:
+    """What to do first. An incident's own fix only where the log has its framework, and words that no other incident has;
+    else the family's, as each framework writes it, the log's own first."""
+
+    def seen(texts: Iterable[str]) -> bool:
+        return any(text in clues for text in _literals(texts))
+
+    known = rules.families[family]
+    frameworks = rules.data["frameworks"]
+    stacks = [framework["name"] for framework in reversed(frameworks) if seen(framework["logs"])]
+    of = {incident["id"]: incident for incident in rules.data["incidents"]}
+    words = {entry["id"]: [text for hint in of[entry["id"]]["hints"] for text in hint["any"]] for entry in ranked}
+    for best in [of[entry["id"]] for entry in ranked[:1]]:
+        others = {text for id in words if id != best["id"] for text in words[id]}
+        its_own = seen(text for text in words[best["id"]] if text not in others)
+        if (its_own and best["stack"] in (None, *stacks)) or not known["fix"]:
+            form = {"stack": best["stack"], "setting": "checkpointing", "versions": "", "when": None}
+            form |= {"language": "bash", "code": best["option"], "text": None, "proof": "run"}
+            told = {"incident": best["id"], "stack": best["stack"], "text": best["fix"][language]}
+            return told | {"forms": [form] if best["option"] else [], "questions": []}
+    order = {name: number for number, name in enumerate(stacks)}
+    forms = [
+        {"stack": framework["name"], **{key: _in(language, value) for key, value in form.items()}}
+        for framework in sorted(frameworks, key=lambda it: order.get(it["name"], len(order)))
+        for setting in known["settings"]
+        for form in framework["forms"]
+        if form["setting"] == setting
+    ]
+    questions = [_in(language, question) for question in known["questions"]]
+    told = {"incident": None, "stack": stacks[0] if stacks else None, "text": _in(language, known["fix"]) or ""}
+    return told | {"forms": forms, "questions": questions}
+
+
+def _in(language: str, value: Any) -> Any:
+    return value[language] if isinstance(value, dict) else value
 
 
 # ------------------------------------------------------------------------------ input

@@ -38,7 +38,10 @@ def rules(fresh: bool = False) -> str | None:
         return None
     compiled, snippets = root / "build" / "rules.json", root / "snippets"
     sources = [snippets, snippets / "errors", snippets / "diagnose.yml", *snippets.glob("errors/*.yml")]
-    sources += [*snippets.glob("RO-*/incident.yml"), *map(Path(__file__).with_name, ("rules.py", "catalog.py"))]
+    stacks = snippets / "frameworks"
+    sources += [stacks, *stacks.glob("*.yml"), *stacks.glob("run/*.py")] if stacks.is_dir() else []
+    code = ("rules.py", "catalog.py", "frameworks.py")
+    sources += [*snippets.glob("RO-*/incident.yml"), *map(Path(__file__).with_name, code)]
     with contextlib.suppress(OSError):
         if not fresh and compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
             return compiled.read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, counts, feed, history, links, rules
+from readyonce import api, articles, chart, counts, feed, frameworks, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -132,6 +132,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "diagnose-links.md": diagnose_links(catalog),
         **counts.includes(catalog, language),
     }
+    files |= frameworks.includes(catalog, language)
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
     for incident in catalog.incidents.values():
@@ -751,7 +752,8 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
     else:
         links = [[f"[{it.id}](../incidents/{it.id}.md)", it.file.title[language]] for it in incidents]
         found = table([[say("id", language), say("incident", language)], *links])
-    return _sections(wordings=table(rows), incidents=found)
+    asked = (f"{n}. **{it.ask[language]}** {it.then[language]}\n" for n, it in enumerate(family.questions, 1))
+    return _sections(wordings=table(rows), incidents=found, questions="".join(asked))
 
 
 def look_alikes(catalog: Catalog, language: Language) -> str:
@@ -871,7 +873,10 @@ def _with_navigation(text: str, catalog: Catalog) -> str:
 def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) -> str:
     """An article and its files as text for a terminal: includes filled in, page markup taken out."""
     incident, path = catalog.incidents[id], catalog.root / "docs" / language / "incidents" / f"{id}.md"
-    made = incident_includes(catalog, incident, language)
+    stacks = frameworks.includes(catalog, language)
+    # A terminal has room: all forms, where the page has the first.
+    stacks |= {name: stacks[name.replace("-first.md", ".md")] for name in stacks if name.endswith("-first.md")}
+    made = incident_includes(catalog, incident, language) | stacks
     parts = (path.read_text(encoding="utf-8"), files_page(incident, language))
     text = "\n".join(map(_without_front_matter, parts))
     return _plain(printable(_filled(catalog, text, made, language)), colour)
@@ -907,7 +912,7 @@ def _plain(text: str, colour: bool) -> str:
         line = re.sub(r"<a id[^>]*></a>", "", line)
         line = re.sub(r"<span[^>]*>([^<]*)</span>", r"[\1]", line)
         line = re.sub(r" *\{ ?[#.][^}]*\}", "", line)
-        line = re.sub(r'^( *)(\?\?\?\+?|!!!) \w+ "(.*)"', r"\1\3", line)
+        line = re.sub(r'^( *)(?:(?:\?\?\?\+?|!!!) \w+|===) "(.*)"', r"\1\2", line)
         line = re.sub(r"\[([^\]]+)\]\((https?://[^)]+)\)", r"\1 <\2>", line)
         line = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", line)
         line = line.replace("<br>", " ").replace("**", "")

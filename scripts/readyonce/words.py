@@ -155,6 +155,22 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "It finishes, and the trained parameters equal their start.",
         "zh": "训练能跑完，但可训练参数与开始时相同。",
     },
+    "library": {"en": "Library", "zh": "库"},
+    "default": {"en": "Default", "zh": "默认"},
+    "all-versions": {"en": "all", "zh": "全部"},
+    "checkpointing-reentrant": {"en": "reentrant", "zh": "可重入"},
+    "checkpointing-non-reentrant": {"en": "non-reentrant", "zh": "非可重入"},
+    "checkpointing-none": {"en": "none", "zh": "无"},
+    "set-find-unused": {
+        "en": "Under DDP, where a step can leave a trained module out, also:",
+        "zh": "用 DDP，并且某些步可能跳过可训练模块时，再加上：",
+    },
+    "stack-run": {
+        "en": "*Run* on {date}, {count} processes on CPU, {versions}: {script}.",
+        "zh": "*已实测*：{date}，CPU 上 {count} 个进程，{versions}，{script}。",
+    },
+    "stack-evidence": {"en": "*Run*: {link} in {environment}.", "zh": "*已实测*：{environment} 中的 {link}。"},
+    "stack-source": {"en": "*From source*: {}.", "zh": "*来自源码*：{}。"},
     # How conditions are put together.
     "or": {"en": " or ", "zh": "或"},
     "or-else": {"en": "; or ", "zh": "；或者"},

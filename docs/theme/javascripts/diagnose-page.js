@@ -247,9 +247,9 @@
           const item = list.appendChild(element("li", [linked(`${id} · ${incident.short[language]}`, id)]));
           item.append(element("br"), element("span", why.join(say("semicolon")) || say("nothing"), "ro-small"));
         }
-        const best = rules.incidents.find((one) => one.id === incidents[0].id);
-        answer.append(element("p", [element("strong", say("first") + say("brackets", best.id)), element("br"), element("span", best.fix[language])]));
-        if (best.option) answer.append(plain(best.option));
+      }
+      if (told.json.fix) showFix(told.json.fix);
+      if (incidents.length) {
         answer.append(element("p", [linked(say("cases"), error, "#cases")]));
       }
       if (kind === "unknown" && rules.repo) {
@@ -262,6 +262,19 @@
       copy.type = "button";
       copy.addEventListener("click", () => copied(copy));
       answer.append(element("p", [copy]), element("p", say("footer"), "ro-small"));
+    }
+
+    function showFix(fix) {
+      const first = fix.incident === null ? say("fix") : say("first") + say("brackets", fix.incident);
+      answer.append(element("p", [element("strong", first), element("br"), element("span", fix.text)]));
+      let to = answer;
+      for (const [form, whole] of engine.formsOf(fix)) {
+        if (!whole && to === answer) to = answer.appendChild(element("details", [element("summary", say("stacks"))]));
+        if (fix.incident === null) to.append(element("p", [element("strong", engine.headOf(rules, say, form, fix, language))]));
+        if (form.code) to.append(plain(form.code));
+        if (form.text && (whole || !form.code)) to.append(element("p", form.text));
+      }
+      if (fix.questions.length) answer.append(element("ol", fix.questions.map((question) => element("li", question))));
     }
 
     function plain(text) {

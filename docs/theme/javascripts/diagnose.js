@@ -383,12 +383,53 @@ function readyonceEngine() {
         error: family,
         line: family || launcher ? line : null,
         incidents: ranked.map(({ id, why }) => ({ id, why })),
+        fix: own ? fixOf(rules, family, ranked, found.has, language) : null,
       },
       line,
       rank: launcher ? found.rank : null,
       around: line ? around(log, line) : [],
       note,
     };
+  }
+
+  /** What to do first, as in the other engine: an incident's own fix, or the family's in each framework. */
+  function fixOf(rules, family, ranked, has, language) {
+    const known = rules.families.get(family), { frameworks } = rules.data;
+    const seen = (texts) => literals(texts).some(has), of = (id) => rules.data.incidents.find((one) => one.id === id);
+    const word = (value) => (value && typeof value === "object" ? value[language] : value);
+    const stacks = frameworks.filter(({ logs }) => seen(logs)).map(({ name }) => name).reverse();
+    const words = (id) => of(id).hints.flatMap((hint) => hint.any);
+    if (ranked.length) {
+      const best = of(ranked[0].id), others = new Set(ranked.slice(1).flatMap(({ id }) => words(id)));
+      const own = seen(words(best.id).filter((text) => !others.has(text)));
+      if ((own && (best.stack === null || stacks.includes(best.stack))) || !known.fix) {
+        const form = { stack: best.stack, setting: "checkpointing", versions: "", when: null, language: "bash", code: best.option, text: null, proof: "run" };
+        return { incident: best.id, stack: best.stack, text: best.fix[language], forms: best.option ? [form] : [], questions: [] };
+      }
+    }
+    const place = ({ name }) => (stacks.includes(name) ? stacks.indexOf(name) : stacks.length);
+    const forms = [...frameworks].sort((a, b) => place(a) - place(b)).flatMap((framework) =>
+      known.settings.flatMap((setting) => framework.forms.filter((form) => form.setting === setting)).map((form) => ({
+        stack: framework.name, ...Object.fromEntries(Object.entries(form).map(([key, value]) => [key, word(value)])),
+      }))
+    );
+    return { incident: null, stack: stacks[0] ?? null, text: word(known.fix) || "", forms, questions: known.questions.map(word) };
+  }
+
+  /** [form, whether it is shown in full]: all of the log's own framework, or of PyTorch; of each other the first. */
+  function formsOf(fix) {
+    const first = fix.stack ?? fix.forms[0]?.stack, own = fix.forms.filter(({ stack }) => stack === first), rest = new Map();
+    for (const form of fix.forms) {
+      if (form.stack !== first && form.setting === fix.forms[0].setting && !rest.has(form.stack)) rest.set(form.stack, form);
+    }
+    return [...own.map((form) => [form, true]), ...[...rest.values()].map((form) => [form, false])];
+  }
+
+  function headOf(data, say, form, fix, language) {
+    let title = data.frameworks.find(({ name }) => name === form.stack).title[language];
+    if (form.stack === fix.stack) title += say("brackets", say("in-log"));
+    const also = form.setting === "find-unused" ? say("also") : null;
+    return [title, form.versions, form.when, also, say(`proof-${form.proof}`)].filter(Boolean).join(say("comma"));
   }
 
   function around(log, line) {
@@ -435,14 +476,30 @@ function readyonceEngine() {
           const incident = data.incidents.find((one) => one.id === id);
           lines.push(`- ${link(`${id} · ${incident.short[language]}`, `incidents/${id}/`)}${say("colon")}${why.join(say("semicolon")) || say("nothing")}`);
         }
-        const best = data.incidents.find((one) => one.id === incidents[0].id);
-        lines.push("", `**${say("first")}**${say("brackets", best.id)}${say("colon")}${best.fix[language]}`);
-        if (best.option) lines.push("", "```bash", best.option, "```");
+      }
+      if (told.json.fix) lines.push("", ...steps(data, say, told.json.fix, language));
+      if (incidents.length) {
         lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `${family.path}#cases`)}`);
       }
     }
     return [...lines, "", `<sub>ReadyOnce. ${say("footer")}</sub>`, ""].join("\n");
   }
 
-  return { load, diagnose, markdown };
+  function steps(data, say, fix, language) {
+    const first = fix.incident === null ? say("fix") : say("first") + say("brackets", fix.incident);
+    const lines = [`**${first}**${say("colon")}${fix.text}`];
+    let folded = false;
+    for (const [form, whole] of formsOf(fix)) {
+      if (!whole && !folded) lines.push("", `<details><summary>${say("stacks")}</summary>`);
+      folded = folded || !whole;
+      if (fix.incident === null) lines.push("", `**${headOf(data, say, form, fix, language)}**`);
+      if (form.code) lines.push("", `\`\`\`${form.language}`, form.code, "```");
+      if (form.text && (whole || !form.code)) lines.push("", form.text);
+    }
+    if (folded) lines.push("", "</details>");
+    if (fix.questions.length) lines.push("", ...fix.questions.map((question, index) => `${index + 1}. ${question}`));
+    return lines;
+  }
+
+  return { load, diagnose, markdown, formsOf, headOf };
 }
