@@ -21,7 +21,8 @@ FACTS = [
     {"text": "--freeze_vit true", "facts": {"runs": "once"}},
     {"text": "--vit_gradient_checkpointing false", "facts": {"runs": "once"}},  # the tower's runs are not checkpointed
     {"text": "--per_device_train_batch_size 1", "facts": {"runs": "once", "batch_size": 1}},  # one chunk of slices
-    {"where": {"strategy": "zero-3"}, "facts": {"buckets": "several"}},  # "auto" makes them as small as the model
+    {"text": "--deepspeed zero3", "facts": {"buckets": "several"}},  # "auto" makes them as small as the model
+    {"text": "--deepspeed zero1", "facts": {"overlap": False}},  # ms-swift's own zero1.json
     {
         "facts": {
             "runs": "last",

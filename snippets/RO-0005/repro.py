@@ -285,8 +285,10 @@ def run(variant):
         config=config(settings, world_size),
     )
     if settings["way"] == "registered" and settings["stage"] == 3:
+        # --8<-- [start:register]
         for p in model.head.parameters():
             deepspeed.zero.register_external_parameter(model, p)
+        # --8<-- [end:register]
     data = batches(settings)
     try:
         for micro_step in range(STEPS * settings["accumulation"]):
