@@ -188,7 +188,7 @@ class Claim(Model):
 
 class Affected(Model):
     package: NonEmpty
-    introduced: NonEmpty
+    introduced: NonEmpty | None = None  # not the oldest that was run: `text` tells that
     fixed: NonEmpty | None = None
     text: Text
     basis: Literal["run", "source", "inferred"]

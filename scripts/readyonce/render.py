@@ -183,7 +183,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "",
         WORDS["label"][language].format(
             say("affected", language),
-            say("semicolon", language).join(f"{a.package} {_range(a)}" for a in file.affected),
+            say("semicolon", language).join(f"{a.package} {_range(a, language)}" for a in file.affected),
         ),
         "",
     ]
@@ -488,7 +488,7 @@ def affected_table(incident: Incident, language: Language) -> str:
         rows.append(
             [
                 f"`{entry.package}`",
-                _range(entry),
+                _range(entry, language),
                 entry.fixed or say("not-fixed", language),
                 entry.text[language],
                 say(entry.basis, language)
@@ -498,8 +498,9 @@ def affected_table(incident: Incident, language: Language) -> str:
     return table(rows)
 
 
-def _range(entry: Affected) -> str:
-    return f"≥ {entry.introduced}" + (f", < {entry.fixed}" if entry.fixed else "")
+def _range(entry: Affected, language: Language) -> str:
+    bounds = [f"{sign} {at}" for sign, at in (("≥", entry.introduced), ("<", entry.fixed)) if at]
+    return say("bounds", language).join(bounds) or say("no-bounds", language)
 
 
 def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> str:

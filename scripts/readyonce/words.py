@@ -47,6 +47,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "note": {"en": "What holds there", "zh": "说明"},
     "basis": {"en": "Basis", "zh": "依据"},
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
+    "bounds": {"en": ", ", "zh": " 且 "},
+    "no-bounds": {"en": "every version seen", "zh": "见到的各个版本"},
     "id": {"en": "Id", "zh": "编号"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
