@@ -1,5 +1,6 @@
 """The lab tells hang, teardown and crash apart, and leaves nothing behind."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -22,13 +23,27 @@ from readyonce import catalog, ending, lab, launch
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
-import json, os, sys, tempfile, time
+import json, os, pathlib, sys, tempfile, time
 import torch.distributed as dist
+from torch.utils.file_baton import FileBaton
 VARIANTS = dict.fromkeys(
-    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills"]
+    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills", "compiles"]
 )
+def compile_operator():  # as torch does it
+    folder = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"], "an_operator")
+    folder.mkdir(exist_ok=True)
+    baton = FileBaton(folder / "lock")
+    if baton.try_acquire():
+        if not (folder / "an_operator.so").exists():
+            (folder / "an_operator.so").write_text(os.environ.get("COMPILED_BY", ""))
+        baton.release()
+    else:
+        baton.wait()
+    return (folder / "an_operator.so").read_text()
 def run(variant):
     rank = dist.get_rank()
+    if variant == "compiles":
+        print("compiled by", compile_operator(), file=sys.stderr)
     if variant == "hangs" or (variant == "hangs-on-one-rank" and rank == 1):
         time.sleep(3600)
     if variant == "dies":
@@ -111,6 +126,7 @@ def toy(tmp_path_factory, known):
     for name, text in {"repro.py": REPRO, "launch.sh": COMMAND, "train.py": TRAIN, "tiny.py": TINY}.items():
         (folder / name).write_text(text)
     names = ("fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills")
+    names += ("compiles",)
     variants = "".join(f"  {name}: {{text: *t, outcome: match}}\n" for name in names)
     for name in ("fine", "trains-wrong", "hangs", "dies", "fills"):
         lines = f"{{--behave: --behave {name}}}"
@@ -293,6 +309,66 @@ def test_full_disk_leaves_nothing_and_is_no_outcome(toy, tmp_path, variant):
     )
     assert told.stdout == "2\n", told.stdout + told.stderr
     assert "No space left on device, so this run says nothing" in told.stderr and "TMPDIR" in told.stderr
+
+
+@pytest.fixture
+def operator():
+    """Where the environment keeps an operator that only these tests have."""
+    place = Path(sys.executable).parent.parent / "torch-extensions"
+    folders = place / "an_operator", place / "whole" / "an_operator"
+    yield folders
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folders[1].parent.rmdir()  # it may hold what DeepSpeed compiled
+
+
+def test_lock_that_a_killed_launch_left_stops_nobody(toy, monkeypatch, operator):
+    """torch waits for such a lock for ever, without a word."""
+    known, incident = toy
+    for folder in operator:
+        folder.mkdir(parents=True)
+        (folder / "lock").touch()
+        (folder / "an_operator.so").write_text("nobody")
+    seen = lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    assert seen.outcome == "match", seen.log
+
+
+def test_what_a_launch_compiled_whole_is_kept_for_the_next(toy, monkeypatch, operator):
+    known, incident = toy
+    monkeypatch.setenv("COMPILED_BY", "the first")
+    lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    monkeypatch.setenv("COMPILED_BY", "the second")
+    seen = lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    assert "compiled by the first" in seen.log
+
+
+def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, tmp_path, operator):
+    """It is no hang of what was to be run; and of two launches at once, each compiles in a folder of its own."""
+    folders = []
+    script = "import os, pathlib, time; f = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR'], 'an_operator'); f.mkdir(); "
+    script += "(f / 'an_operator.so').touch(); (f / 'lock').touch(); print(f, flush=True); time.sleep(60)"
+    (scratch := tmp_path / "scratch").mkdir()
+    with pytest.raises(lab.LabError, match="operator to be compiled, at .*lock"):
+        with lab.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)):
+            limit = time.monotonic() + 20
+            while not (said := (scratch / "log.txt").read_text()) and time.monotonic() < limit:
+                time.sleep(0.1)
+            folders.append(Path(said.strip()))
+    assert not folders[0].exists() and not operator[1].exists()
+    shutil.rmtree(scratch)
+
+
+@pytest.mark.parametrize("release, threads", [("0.14.4", "1"), ("0.19.7", "1"), ("0.19.8", "2"), ("0.20.0", "2"), (None, "2")])
+def test_gloo_has_one_thread_where_deepspeed_needs_it(tmp_path, release, threads):
+    bin_folder = tmp_path / "environment" / "bin"
+    if release:
+        (bin_folder.parent / f"lib/python3.11/site-packages/deepspeed-{release}.dist-info").mkdir(parents=True)
+    script = "import torch.distributed as d; print(d.ProcessGroupGloo(d.HashStore(), 0, 1).options._threads)"
+    command = [sys.executable, "-c", script]
+    told = subprocess.run(command, capture_output=True, text=True, env=lab.environment_of(bin_folder))
+    assert told.stdout.strip() == threads, told.stderr
+    shutil.rmtree(bin_folder.parent, ignore_errors=True)
 
 
 def test_one_device(toy):

@@ -124,6 +124,7 @@ class VariantEntry(Declaration):
     lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
     only: list[EnvironmentName] | None = None  # the environments it runs in, where they are not all of its file's
     differs: dict[EnvironmentName, Declaration] = {}  # environment -> the outcome there, where it is another
+    unusable: dict[EnvironmentName, Text] = {}  # environment -> why what it does there says nothing
 
 
 class MatrixCase(Declaration):
@@ -268,6 +269,7 @@ class Environment(Model):
     platform: str
     device: str = ""  # this and the next are unknown where nothing ran
     backend: str = ""
+    gloo_threads: int | None = None  # of each process group; torch's own number is two
     world_size: int
     versions: dict[str, str]
 
@@ -301,6 +303,7 @@ class Evidence(Model):
     environment: Environment
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
+    unusable: list[Run] = []  # how they ended is recorded, and judges nothing
     not_run: str | None = None  # why nothing could be run in it
 
     @cached_property
@@ -437,6 +440,7 @@ class Variant:
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, Text] = field(default_factory=dict)  # environment -> why; not among `declared`
 
     @property
     def is_command(self) -> bool:
@@ -684,10 +688,11 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             {
                 where: entry.differs.get(where) or Declaration(outcome=entry.outcome, error=entry.error)
                 for where in file.files.get(entry.file, [])
-                if entry.only is None or where in entry.only
+                if (entry.only is None or where in entry.only) and where not in entry.unusable
             },
             tuple(entry.shows),
             entry.lines,
+            entry.unusable,
         )
         for name, entry in file.variants.items()
     }

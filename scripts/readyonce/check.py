@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, lab, render
+from readyonce import articles, counts, lab, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import (
     BASELINE,
@@ -43,6 +43,7 @@ def problems(catalog: Catalog) -> list[Problem]:
     _encodings(catalog)
     _facts(catalog)
     _decision(catalog)
+    counts.check(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)
@@ -279,11 +280,17 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     f"variant `{variant.name}` is declared {declared}, and its run in `{environment}` shows {run.declaration}",
                     f"The run is right. {VERIFY.format(incident.id)}",
                 )
+        recorded = {name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}}
+        for environment in recorded ^ variant.unusable.keys():
+            what = f"that `{variant.name}` is unusable in `{environment}` is " + (
+                "stored, not declared" if environment in recorded else "declared, not stored"
+            )
+            add(catalog, path, (*where, "unusable"), what, f"The run is right. {VERIFY.format(incident.id)}")
     for environment, evidence in incident.evidence.items():
         record = incident.folder / "evidence" / f"{environment}.json"
         for index, run in enumerate(evidence.runs):
             variant = incident.variants.get(run.variant)
-            if variant is None or environment not in variant.declared:
+            if variant is None or environment not in variant.declared:  # what is unusable stands in a list of its own
                 add(
                     catalog,
                     record,

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from readyonce import __version__, links, project
@@ -303,6 +304,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             return []
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
+    unusable = [v for v in incident.variants.values() if environment in v.unusable]
     label = f"{incident.id} in {environment}"
     done = 0
 
@@ -326,14 +328,23 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         for seen in lab.each_alone(known, incident, variants, python):
             single[seen.variant] = seen
             tick(seen)
-    if of_framework:
-        done, total = 0, len(of_framework)
+    ended = []
+    if of_framework or unusable:
+        done, total = 0, len(of_framework) + len(unusable)
         with launch.Commands(known, incident, python) as commands:
             for variant in of_framework:
                 single[variant.name] = commands.run(variant)
                 tick(single[variant.name])
+            for variant in unusable:
+                run = commands.run if variant.is_command else partial(lab.alone, known, incident, python=python)
+                ended.append(run(variant))
+                tick(ended[-1])
     _progress("")
-    faults = []
+    faults = [
+        f"{label}: {seen.variant}: declared unusable, saw {_short(seen)}: declare that instead"
+        for seen in ended
+        if seen.outcome == "match" or seen.error
+    ]
     for seen in [*shared, *single.values()]:
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
@@ -361,7 +372,8 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             for command, where in incident.file.commands.items()
             if environment in where
         }
-        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs)
+        useless, _ = lab.summarise([], {seen.variant: seen for seen in ended}, facts)
+        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs, unusable=useless)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
         if environment == "current" and (gpu := lab.gpu()):
             alone = lab.on_one_device(known, incident, gpu, python)
@@ -369,6 +381,24 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults
+
+
+def count(options) -> int:
+    from readyonce import counts, lab
+
+    catalog = _catalog()
+    root = catalog.find_root()
+    known = catalog.load(root).require_sound()
+    for name, file in counts.files(known).items():
+        for environment in file.environments if options.name in (None, name) else ():
+            if options.environment in (None, environment):
+                python = lab.interpreter(root, environment, _say)
+                found = counts.measure(known, name, file, environment, python)
+                told = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
+                print(f"{name} in {environment}: {told}", flush=True)
+                if options.write:
+                    print(f"wrote {counts.write(known, name, environment, python, found).relative_to(root)}", flush=True)
+    return GOOD
 
 
 def _verify_newest(known, incidents: list, options) -> int:
@@ -648,6 +678,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     it.add_argument("query", metavar="FACT=VALUE", nargs="*", help="all must fit; several values: any of them")
     it.add_argument("--write", action="store_true", help="read the facts of every stored run anew, and store them")
+
+    it = command(
+        "count", count, "Runs what the concept pages count, in each environment.", "", "zero3-early-gather --write"
+    )
+    it.add_argument("name", metavar="NAME", nargs="?")
+    it.add_argument("--environment", metavar="NAME", help="only this one")
+    it.add_argument("--write", action="store_true", help="store the counts")
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 

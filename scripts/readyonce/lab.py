@@ -30,12 +30,24 @@ from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incid
 from readyonce.facts import Value, of_command
 
 WORKER = Path(__file__).with_name("worker.py")
-START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
+START_LIMIT = 180  # seconds for imports
+COMPILE_LIMIT = 1800  # seconds for DeepSpeed's own compilation, once per environment
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
 # Whose versions evidence names, the most telling first.
 SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "accelerate", "deepspeed", "torch")
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
+# Below this release DeepSpeed waits for the last of several gathers only, and with two threads gloo may end it first:
+# docs/en/concepts/zero3-early-gather.md. With one thread it cannot.
+WAITS_FOR_ALL = (0, 19, 8)
+COMPILE = """
+import os, torch
+if not torch.accelerator.is_available():
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    from deepspeed.accelerator import get_accelerator
+    get_accelerator().create_op_builder("ShareMemCommBuilder").load()
+"""
+ONE_GLOO_THREAD = Path(__file__).parents[2] / "snippets" / "concepts" / "one-gloo-thread"
 
 
 class LabError(Exception):
@@ -159,10 +171,18 @@ def describe(environment: str, python: Path, world_size: int = 2) -> Environment
         "import json, platform, sys, torch, torch.distributed as dist\n"
         "enough = torch.accelerator.device_count() >= int(sys.argv[1])\n"
         "d = torch.accelerator.current_accelerator() if enough else torch.device('cpu')\n"
-        "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
+        "backend, threads = dist.get_default_backend_for_device(d), None\n"
+        "if backend == 'gloo': threads = dist.ProcessGroupGloo(dist.HashStore(), 0, 1).options._threads\n"
+        "print(json.dumps({'device': d.type, 'backend': backend, 'gloo_threads': threads,"
         " 'python': platform.python_version()}))"
     )
-    told = subprocess.run([python, "-c", script, str(world_size)], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [python, "-c", script, str(world_size)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment_of(python.parent),
+    )
     return Environment(
         name=environment,
         date=datetime.date.today().isoformat(),
@@ -384,41 +404,86 @@ _under_way: set[str] = set()  # the tokens of the launches that run now
 
 
 @contextmanager
-def running(command: list, python: Path, scratch: str, variables: dict[str, str] = {}) -> Iterator[subprocess.Popen]:
+def running(
+    command: list, python: Path, scratch: str, variables: dict[str, str] = {}, compiled: bool = False
+) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
+    if not compiled:
+        _compile_once(python)
     token = uuid.uuid4().hex
     _under_way.add(token)
-    for lock in _extensions(python.parent).glob("*/lock"):
-        # A compilation that was killed leaves its lock, and the next one would wait for it for ever.
-        if time.time() - lock.stat().st_mtime > START_LIMIT and not _at_work_in(lock.parent):
-            lock.unlink(missing_ok=True)
     _sweep_shared_memory()
-    with open(Path(scratch) / "log.txt", "wb") as log, ending.watched(token):
+    with (
+        open(Path(scratch) / "log.txt", "wb") as log,
+        _extensions(python.parent, token) as extensions,
+        ending.watched(token),
+    ):
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=scratch,
             # Its temporary files lie with the log: torchrun, when killed, leaves a folder.
-            env=environment_of(python.parent) | {"TMPDIR": str(scratch)} | variables | {ending.TOKEN: token},
+            env=environment_of(python.parent)
+            | {"TMPDIR": str(scratch), "TORCH_EXTENSIONS_DIR": str(extensions)}
+            | variables
+            | {ending.TOKEN: token},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
         try:
             yield process
+            if process.poll() is None and (locks := list(extensions.glob("*/lock"))):
+                raise LabError(f"it still waits for an operator to be compiled, at {locks[0]}: give it more time or cores")
         finally:
             ending.kill(token)
             process.wait()
             _under_way.discard(token)
 
 
-def _at_work_in(folder: Path) -> bool:
-    import psutil
+def _compile_once(python: Path) -> None:
+    """Have an environment's DeepSpeed compile its operator before the first launch, whose time that would take."""
+    kept = python.parent.parent / "torch-extensions" / "whole"
+    if kept.is_dir() or not _deepspeeds(python.parent):
+        return
+    with ending.folder() as scratch:
+        with running([python, "-c", COMPILE], python, scratch, compiled=True) as process:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(COMPILE_LIMIT)
+    kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
 
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):  # ended meanwhile, or somebody else's
-            if process.cwd() == str(folder):
-                return True
-    return False
+
+@contextmanager
+def _extensions(bin_folder: Path, token: str) -> Iterator[Path]:
+    """A folder of this launch alone for what DeepSpeed compiles; the environment keeps what came out whole.
+
+    torch locks such a folder even to load from it, a launch that is killed leaves its lock, and the next one
+    would wait for it for ever, without a word.
+    """
+    place = bin_folder.parent / "torch-extensions"
+    kept, own = place / "whole", place / "launches" / token
+    own.mkdir(parents=True)
+    for left in own.parent.iterdir():  # by a lab that was killed
+        if left.stat().st_mtime < time.time() - 86400:
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        for library in kept.glob("*/*.so"):
+            # With their times: by these ninja sees that there is nothing to do.
+            shutil.copytree(library.parent, own / library.parent.name, ignore=shutil.ignore_patterns("lock"))
+        yield own
+        kept.mkdir(parents=True, exist_ok=True)
+        for library in own.glob("*/*.so"):
+            known = kept / library.parent.name
+            if (library.parent / "lock").exists() or _changed(library) <= _changed(known / library.name):
+                continue
+            shutil.rmtree(known, ignore_errors=True)  # of an older torch or DeepSpeed
+            with suppress(OSError):  # another launch was faster
+                library.parent.rename(known)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _sweep_shared_memory() -> None:
@@ -439,22 +504,24 @@ def _sweep_shared_memory() -> None:
 
 
 def environment_of(bin_folder: Path) -> dict[str, str]:
-    """The environment of a run: one thread a rank, no writes beside the repro, its own caches."""
+    """The environment of a run: one thread a rank, no writes beside the repro, its own caches; of gloo's, see above."""
     unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
+    if any(release < WAITS_FOR_ALL for release in _deepspeeds(bin_folder)):
+        kept["PYTHONPATH"] = str(ONE_GLOO_THREAD)
     return kept | {
         "OMP_NUM_THREADS": "1",
         "PYTHONPYCACHEPREFIX": str(bin_folder.parent / "pycache"),
         "PYTHONDONTWRITEBYTECODE": "",
-        "TORCH_EXTENSIONS_DIR": str(_extensions(bin_folder)),
         "HF_HUB_OFFLINE": "1",
     }
 
 
-def _extensions(bin_folder: Path) -> Path:
-    """Where DeepSpeed's compiled ops go: one folder for each environment, since builds differ by release."""
-    return bin_folder.parent / "torch-extensions"
+def _deepspeeds(bin_folder: Path) -> list[tuple[int, ...]]:
+    """The release of an environment's DeepSpeed, if it has one."""
+    found = bin_folder.parent.glob("lib/python*/site-packages/deepspeed-*.dist-info")
+    return [tuple(map(int, re.findall(r"\d+", path.name)[:3])) for path in found]
 
 
 # ------------------------------------------------------------------------------ evidence

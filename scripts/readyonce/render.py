@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, feed, history, links, rules
+from readyonce import api, articles, chart, counts, feed, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -130,6 +130,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
+        **counts.includes(catalog, language),
     }
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
@@ -221,7 +222,8 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
         f"{name} {environment.versions[name]}" for name in _imported(catalog, incident, files, environment)
     )
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
-    return WORDS["verified"][language].format(versions=versions, **figures)
+    told = WORDS["verified"][language].format(versions=versions, **figures)
+    return told + (say("next", language) + say("one-gloo-thread", language) if environment.gloo_threads == 1 else "")
 
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
@@ -257,6 +259,7 @@ def _row(
     for environment in variant.declared:
         told = sentence(catalog, variant, incident.run(variant.name, environment), language)
         lines.append(told if environment == "current" else f"`{environment}`{colon}{told}")
+    lines += [f"`{name}`{colon}{_unusable(variant, name, language)}" for name in variant.unusable]
     name = f"`{variant.name}`"
     if anchors:
         # A page may show a row more than once: only the whole table's rows have the runs' addresses.
@@ -293,7 +296,14 @@ def _ran(incident: Incident, environment: str) -> bool:
     return environment in incident.evidence and environment not in incident.not_run
 
 
+def _unusable(variant: Variant, environment: str, language: Language) -> str:
+    why = variant.unusable[environment][language]
+    return say("unusable", language) + say("colon", language) + why
+
+
 def _command_cell(catalog: Catalog, incident: Incident, variant: Variant, environment: str, language: Language) -> str:
+    if environment in variant.unusable:
+        return _unusable(variant, environment, language)
     run = incident.run(variant.name, environment)
     cell = _cell(run, environment, language)
     if run and run.error and run.error not in incident.file.errors:
@@ -349,6 +359,8 @@ def _main_versions(catalog: Catalog, incident: Incident, file: str, environment:
 
 
 def _strip_cell(incident: Incident, variant: str, environment: str, language: Language) -> str:
+    if environment in incident.variants[variant].unusable:
+        return _unusable(incident.variants[variant], environment, language)
     run = incident.run(variant, environment)
     if run is None:
         return say("not-run", language)
@@ -511,6 +523,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
             lines += [f":   {say('not-run', language)}{say('colon', language)}{code(_reason(evidence))}", ""]
             continue
         lines.append(f":   {verified(catalog, incident, evidence.environment, language)}")
+        lines += [f"    {_ended(run, language)}" for run in evidence.unusable]
         commands = [run for run in evidence.runs if incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
             count = sum(run.repeats + run.alone for run in repros)
@@ -535,6 +548,12 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
     sources |= {source.link: source for a in incident.file.affected for source in a.sources}
     lines += [f"- {cite(source, language)}" for _, source in sorted(sources.items())]
     return "\n".join(lines) + "\n"
+
+
+def _ended(run: Run, language: Language) -> str:
+    """How an unusable run ended: its message's last line, or how far off it was."""
+    ending = code(run.message.strip().splitlines()[-1]) if run.message else f"{say(run.outcome, language)} {number(run) if run.gradient_error else ''}".strip()
+    return f"`{run.variant}`{say('colon', language)}{say('unusable', language)}{say('colon', language)}{ending}"
 
 
 def numbers(incident: Incident) -> str:

@@ -62,6 +62,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "predicted": {"en": "Predicted", "zh": "预测"},
     "seen": {"en": "Seen", "zh": "实际"},
     "environment": {"en": "Environment", "zh": "环境"},
+    "unusable": {"en": "run, not usable", "zh": "跑过，不能作数"},
     "not-run": {"en": "not run", "zh": "未运行"},
     "versions": {"en": "Versions", "zh": "版本"},
     "ran": {"en": "What ran", "zh": "运行内容"},
@@ -90,6 +91,10 @@ WORDS: dict[str, dict[Language, str]] = {
     "verified": {
         "en": "Verified on {date} with {versions} on {device} ({backend}, world size {world_size}).",
         "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
+    },
+    "one-gloo-thread": {
+        "en": "gloo had [one thread](../concepts/zero3-early-gather.md) for each process group, not two.",
+        "zh": "每个进程组的 gloo 只用[一个线程](../concepts/zero3-early-gather.md)，而不是两个。",
     },
     "reported": {
         "en": "Reported on {hardware}: [{link}]({url}), {date}. Not run on this hardware.",

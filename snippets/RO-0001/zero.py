@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 zero.py zero2-once-reentrant-default-bucket-accumulate-1
     torchrun --nproc-per-node 2 zero.py zero3-twice-reentrant-small-bucket-accumulate-1
 
-Needs torch >= 2.6 and DeepSpeed. A variant's name joins one word of each axis below. It either
+Needs torch >= 2.6 and DeepSpeed. Below 0.19.8, ZeRO-3 on a CPU is right only with one gloo thread: see the page
+concepts/zero3-early-gather. A variant's name joins one word of each axis below. It either
 raises, as it would in training, or trains three steps and says in its last line how far its
 parameters are from a single-process run.
 """

@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 repro.py reported
     torchrun --nproc-per-node 2 repro.py non-reentrant
 
-Needs torch >= 2.6 and DeepSpeed. A variant either raises, as it would in training, or trains three
+Needs torch >= 2.6 and DeepSpeed. Below 0.19.8, ZeRO-3 on a CPU is right only with one gloo thread: see the page
+concepts/zero3-early-gather. A variant either raises, as it would in training, or trains three
 steps and says in its last line how far its parameters are from a single-process run.
 """
 

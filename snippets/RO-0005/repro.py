@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 repro.py reported
     torchrun --nproc-per-node 2 repro.py zero3-alternating-zero-input
 
-Needs torch >= 2.6 and DeepSpeed. A variant either raises, as it would in training, or trains three
+Needs torch >= 2.6 and DeepSpeed. Below 0.19.8, ZeRO-3 on a CPU is right only with one gloo thread: see the page
+concepts/zero3-early-gather. A variant either raises, as it would in training, or trains three
 steps and says in its last line how far its parameters are from a single-process run.
 """
 
@@ -293,7 +294,7 @@ def run(variant):
             engine.backward(engine(*share))
             engine.step()
         trained = []
-        for p in trainable(model):  # one by one: as a list, older releases on CPU gave garbage now and then
+        for p in trainable(model):  # one by one: as a list, DeepSpeed < 0.19.8 on CPU may return too early
             with deepspeed.zero.GatheredParameters(p, enabled=settings["stage"] == 3):
                 trained.append(p.detach().clone())
     finally:
