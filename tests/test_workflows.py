@@ -76,6 +76,9 @@ def test_who_may_write_runs_nothing_of_others():
 # ------------------------------------------------------------------------------ what is installed
 
 
+INSTALL = re.compile(r"\b(pip|uv|pipx|npm|npx|conda|gem|cargo|go) .*\b(install|add|ci|i|sync|download)\b|curl |wget ")
+
+
 def publishing() -> list:
     """(name, job, lists) of each job that holds a right to write, or makes what is published, and its lists of packages."""
     site = {".venv/setuptools.txt", "requirements.txt"}
@@ -100,7 +103,7 @@ def unlocked(job: dict) -> tuple[set[str], list[str]]:
             assert told.returncode == 0, told.stderr
             lines += told.stdout.replace("\\\n", " ").splitlines()
         for line in lines:
-            if re.search(r"\b(pip|uv|pipx|npm|npx|conda|gem|cargo|go) .*\b(install|add|ci|i|sync|download)\b|curl |wget ", line):
+            if INSTALL.search(line):
                 if {"--require-hashes", "--no-deps", "--no-build-isolation", "--only-binary"} <= set(line.split()):
                     lists |= set(re.findall(r"-r (\S+)", line))
                 elif not line.endswith("--no-deps --no-build-isolation -e ."):  # this project
@@ -116,7 +119,9 @@ def test_what_is_published_is_made_of_locked_packages(name, job, lists):
 
 def test_who_could_publish_is_looked_at():
     jobs = {name: job for path in FILES for name, job in load(path)["jobs"].items()}
-    uploads = {name for name, job in jobs.items() if "upload-" in str(job) or "write" in job.get("permissions", {}).values()}
+    uploads = {
+        name for name, job in jobs.items() if "upload-" in str(job) or "write" in job.get("permissions", {}).values()
+    }
     assert uploads - {"run"} == {name for name, *_ in publishing()}  # canary's `run` uploads its report, a text
 
 
