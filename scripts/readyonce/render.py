@@ -471,9 +471,7 @@ def proof(
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
         yield textwrap.indent(table([head, *(_judged_row(it, language, page, incident) for it in shown)]), "    ")
     if shown and len(shown) < len(judged):
-        right, left = len(judgement.right), len(judged) - len(shown)
-        key, counts = ("others", [left]) if left == right else ("not-listed", [right, left - right])
-        yield "    " + WORDS[key][language].format(*counts)
+        yield "    " + WORDS["others"][language].format(len(judged) - len(shown))
         yield ""
 
 

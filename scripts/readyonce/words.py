@@ -69,10 +69,6 @@ WORDS: dict[str, dict[Language, str]] = {
     "before": {"en": "As reported", "zh": "不加解决办法"},
     "after": {"en": "With the fix", "zh": "加上解决办法"},
     "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
-    "not-listed": {
-        "en": "Not listed: {} that came out as predicted, and {} that did not.",
-        "zh": "未列出：符合预测的 {} 次，不符合的 {} 次。",
-    },
     "seconds_per_step": {"en": "Time per step", "zh": "每步耗时"},
     "peak_memory": {"en": "Peak memory", "zh": "内存峰值"},
     "ratio-seconds_per_step": {
