@@ -471,7 +471,8 @@ def proof(
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
         yield textwrap.indent(table([head, *(_judged_row(it, language, page, incident) for it in shown)]), "    ")
     if shown and len(shown) < len(judged):
-        yield "    " + WORDS["others"][language].format(len(judged) - len(shown))
+        others = [it for it in judged if it not in shown]
+        yield "    " + WORDS["others"][language].format(len(others), sum(it.came_true for it in others))
         yield ""
 
 

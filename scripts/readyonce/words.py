@@ -68,7 +68,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "ran": {"en": "What ran", "zh": "运行内容"},
     "before": {"en": "As reported", "zh": "不加解决办法"},
     "after": {"en": "With the fix", "zh": "加上解决办法"},
-    "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
+    "others": {"en": "Of the other {}, {} came out as predicted.", "zh": "其余 {} 次中有 {} 次符合预测。"},
     "seconds_per_step": {"en": "Time per step", "zh": "每步耗时"},
     "peak_memory": {"en": "Peak memory", "zh": "内存峰值"},
     "ratio-seconds_per_step": {
