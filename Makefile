@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
 	--no-build-isolation-package deepspeed
 
-.PHONY: help serve site test test-frameworks evidence bench packages sbom audit lock clean
+.PHONY: help serve site test test-frameworks evidence bench fuzz packages sbom audit lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -29,10 +29,14 @@ bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/diagnose.py
 	@$(BIN)/python tests/bench/lighthouse.py
+	@$(BIN)/python tests/bench/repeated.py
 	@$(BIN)/python tests/bench/scale.py
 
+fuzz: .venv/tests.stamp ## look for a log that breaks `diagnose`, for MINUTES=10; what breaks goes to tests/fuzz/corpus/
+	@$(BIN)/python tests/fuzz/fuzz.py $(or $(MINUTES),10)
+
 packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
-	@scripts/system-packages chromium shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
+	@scripts/system-packages chromium firefox-esr shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
 
 sbom: .venv/tools.stamp ## the bill of materials of what builds the wiki: build/sbom.cdx.json
 	@mkdir -p build

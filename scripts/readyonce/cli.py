@@ -112,37 +112,54 @@ def _explain_carried(carried, options) -> int:
 
 
 def diagnose(options) -> int:
-    from readyonce import diagnose as engine
     from readyonce import inputs
 
-    compiled = project.rules()
-    if compiled is None:
-        raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
-    rules = engine.load(compiled)
+    if sys.stdout is None:
+        raise _usage("standard output is closed: there is nowhere to write the answer")
+    rules = _rules()
     for key, name in (("site", "SITE_URL"), ("repo", "REPO_URL")):
         rules.data[key] = os.environ.get(name, rules.data[key]).rstrip("/")
+    faults: list[str] = []
+    kinds = set()
     try:
         if options.github_event:
-            answers = iter([inputs.event(rules, options.github_event, options.lang)])
+            kinds.add(_show(rules, inputs.event(rules, options.github_event, options.lang), options))
         else:
-            names = inputs.names(options.files, sys.stdin.isatty())
-            answers = (inputs.diagnose(rules, name, options.lang or "en") for name in names)
-        kinds = {_show(rules, answer, options) for answer in answers}
+            terminal = sys.stdin is not None and sys.stdin.isatty()
+            for name in inputs.names(options.files, terminal, faults):
+                if answer := inputs.diagnose(rules, name, options.lang or "en", faults):
+                    kinds.add(_show(rules, answer, options))
     except inputs.Unusable as error:
         raise _usage(str(error)) from None
-    return DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+    for fault in faults:
+        print(f"readyonce: {printable(fault)}", file=sys.stderr)
+    return USAGE if faults else DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+
+
+def _rules():
+    from readyonce import diagnose as engine
+
+    for fresh in (False, True):  # a rule set that was damaged on the disk is compiled anew
+        try:
+            compiled = project.rules(fresh)
+            if compiled is None:
+                raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
+            return engine.load(compiled)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            if fresh:
+                raise
 
 
 def _show(rules, answer, options) -> str:
     """Print one answer; returns its kind."""
-    from readyonce import report
+    from readyonce import inputs, report
 
     kind, name = answer.json["kind"], answer.json["file"]
     form = options.format or ("markdown" if options.github_event else "text")
     if form == "json":
         print(answer.to_json(), flush=True)
     elif form == "text":
-        head = "" if [name] == options.files or name == "-" else f"== {printable(name)}\n"
+        head = "" if [name] == options.files or name == "-" else f"== {printable(inputs.shown(name))}\n"
         print(head + report.text(rules, answer, answer.language, colour=sys.stdout.isatty()) + "\n", flush=True)
     elif options.github_event and kind == "unknown":
         print("Nothing known in this issue: no comment.", file=sys.stderr)
@@ -616,8 +633,8 @@ def _parser() -> argparse.ArgumentParser:
         "--github-event event.json",
     )
     it.epilog += (
-        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, 2 bad usage,"
-        "\n3 nothing unknown, but only a launcher's report in at least one"
+        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, 2 bad usage, or something"
+        "\nthat cannot be read (the rest is answered), 3 nothing unknown, but only a launcher's report in at least one"
     )
     it.add_argument("files", metavar="FILE", nargs="*", help="files, folders, globs, .gz; `-` or none: standard input")
     it.add_argument(

@@ -26,12 +26,13 @@ def find() -> Path | None:
     return None
 
 
-def rules() -> str | None:
-    """The compiled rules, as JSON: the wheel's own, else the project's, compiled again when a source is newer.
+def rules(fresh: bool = False) -> str | None:
+    """The compiled rules, as JSON: the wheel's own, else the project's, compiled again when a source is newer,
+    or with `fresh`.
 
     The compiler's own code is a source, and so are the folders, whose time changes when a file goes.
     """
-    if (carried := DATA / "rules.json").is_file():
+    if not fresh and (carried := DATA / "rules.json").is_file():
         return carried.read_text(encoding="utf-8")
     if (root := find()) is None:
         return None
@@ -39,7 +40,7 @@ def rules() -> str | None:
     sources = [snippets, snippets / "errors", snippets / "diagnose.yml", *snippets.glob("errors/*.yml")]
     sources += [*snippets.glob("RO-*/incident.yml"), *map(Path(__file__).with_name, ("rules.py", "catalog.py"))]
     with contextlib.suppress(OSError):
-        if compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
+        if not fresh and compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
             return compiled.read_text(encoding="utf-8")
     text = _compile(root)
     with contextlib.suppress(OSError):  # a folder that cannot be written to is no reason to fail

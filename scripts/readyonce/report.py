@@ -67,7 +67,7 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
             if number == line:
                 shown = shown.strip()[:300]
                 # No run of backticks inside may end the block.
-                fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", shown))])
+                fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", f"{shown} {printable(shown)}"))])
                 lines += [f"{fence}text", shown, fence, ""]
         if kind == "look-alike":
             lines += [say(rules, "look-alike", language), ""]
