@@ -445,9 +445,9 @@ class Variant:
     launcher: str
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
-    alone: bool = False  # in a launch of its own only
     lines: dict[str, str] = field(default_factory=dict)
     unusable: dict[str, Text] = field(default_factory=dict)  # environment -> why; not among `declared`
+    alone: bool = False  # in a launch of its own only
 
     @property
     def is_command(self) -> bool:
