@@ -149,7 +149,7 @@ def test_one_run_against_it_anywhere_changes_every_claim_and_cell_that_it_touche
             assert changed or f"claim `{name}`" in told, f"{owner.id}/{name}"
             if was.verdict == "holds" and not came_true:
                 assert now.verdict == "depends" and f"claim `{name}` has verdict `depends`" in told
-    assert touched > 2
+    assert touched > 1
     cells = 0
     for row in after.decision.rows:
         for column in after.decision.columns.values():

@@ -133,7 +133,7 @@ def facts(variant):
     return {
         "strategy": "ddp",
         "tuning": "part" if full else "lora",
-        "frozen": "base" if tower else "tower-and-base",
+        "frozen": "language-model" if s["llm"] == "frozen" else "base" if tower else "tower-and-base",
         "lora_rank": 4,
         "checkpointing": s["checkpointing"],
         "checkpointed": "all" if inside and all_inside else "some" if inside else "none",
