@@ -132,6 +132,7 @@ FOCUS = """() => {
     }
     const shown = told(at) || [...(at.labels ?? [])].some(told) || at.matches(".md-search__input")
         || (at.matches(".md-option") && told(at.nextElementSibling))
+        || (at.matches(".tabbed-set > input") && told(at.parentElement.querySelector(".tabbed-labels")))
     window.reached ??= new Set()
     const again = reached.has(at)
     reached.add(at)
