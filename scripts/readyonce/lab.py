@@ -255,7 +255,7 @@ def together(
     """Run each (variant, repeats) in one launch; one observation per repeat.
 
     A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch. What is to run alone
-    runs so, once.
+    runs so, each time.
     """
     jobs = list(jobs)
     pending = _interleave([job for job in jobs if not job[0].alone])
@@ -274,8 +274,8 @@ def together(
             variant = _by_group(pending)[0]
             pending.remove(variant)
             done(alone(catalog, incident, variant, python))
-    for variant, _ in jobs:
-        if variant.alone:
+    for variant, repeats in jobs:
+        for _ in range(repeats if variant.alone else 0):
             done(alone(catalog, incident, variant, python))
     return observations
 
