@@ -109,7 +109,7 @@ def test_a_cell_shows_every_run_that_fits_it():
 def test_conditions_read_as_words():
     query = {"strategy": ["zero-2", "zero-3"], "deepspeed": "< 0.19.3"}
     assert conditions.in_words(KNOWN, query, "en") == "ZeRO-2 or ZeRO-3, DeepSpeed < 0.19.3"
-    assert conditions.in_words(KNOWN, query, "zh") == "ZeRO-2或ZeRO-3，DeepSpeed < 0.19.3"
+    assert conditions.in_words(KNOWN, query, "zh") == "ZeRO-2 或 ZeRO-3，DeepSpeed < 0.19.3"
 
 
 # ------------------------------------------------------------------------------ nobody can pick

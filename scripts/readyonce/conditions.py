@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -29,9 +30,14 @@ def in_words(catalog: Catalog, query: Query, language: Language) -> str:
     return say("or-else", language).join(texts)
 
 
+def _either(texts: Iterable[str], language: Language) -> str:
+    """Chinese sets a space only beside other letters."""
+    return re.sub(r"(?<=[^\x00-\x7f]) 或 (?=[^\x00-\x7f])", "或", say("or", language).join(texts))
+
+
 def _condition(catalog: Catalog, name: str, condition: Condition, language: Language) -> str:
     if isinstance(condition, list):
-        return say("or", language).join(_condition(catalog, name, one, language) for one in condition)
+        return _either((_condition(catalog, name, one, language) for one in condition), language)
     if bounds(condition):
         return f"{catalog.vocabulary[name].text[language]} {condition}"
     return value_in_words(catalog, name, condition, language)
@@ -71,4 +77,4 @@ def _seen(catalog: Catalog, name: str, runs: Iterable[Observed], language: Langu
         span = ordered[0] if len(ordered) == 1 else WORDS["to"][language].format(ordered[0], ordered[-1])
         return WORDS["of"][language].format(fact.text[language], span)
     known = [value for value in fact.values if value in values]
-    return say("or", language).join(fact.values[value][language] for value in known)
+    return _either((fact.values[value][language] for value in known), language)

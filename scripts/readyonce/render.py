@@ -455,7 +455,7 @@ def proof(
     yield f'??? quote "{WORDS["proof"][language].format(len(judgement.right), len(judged))}"'
     yield ""
     scope = in_words(catalog, judgement.claim.scope, language) or say("every-run", language)
-    count = WORDS["runs-of"][language].format(len(judged))
+    count = WORDS["deciding-runs" if judgement.claim.explanation else "runs-of"][language].format(len(judged))
     yield "    " + WORDS["judged-on"][language].format(runs=count, scope=scope)
     if judgement.undecided:
         yield "    " + WORDS["untold"][language].format(judgement.undecided)

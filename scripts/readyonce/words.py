@@ -144,6 +144,10 @@ WORDS: dict[str, dict[Language, str]] = {
     "judged-on": {"en": "Judged on {runs}: {scope}.", "zh": "依据 {runs}：{scope}。"},
     "every-run": {"en": "every run", "zh": "全部运行"},
     "runs-of": {"en": "all {} runs", "zh": "全部 {} 次运行"},
+    "deciding-runs": {
+        "en": "{} runs that would end otherwise if it were false",
+        "zh": "{} 次运行（如果这条说法不对，结果就会不同的那些）",
+    },
     "untold": {
         "en": "{} more do not tell whether they belong here, and are not counted.",
         "zh": "另有 {} 次运行无法判断是否属于这一类，未计入。",
@@ -172,7 +176,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "stack-evidence": {"en": "*Run*: {link} in {environment}.", "zh": "*已实测*：{environment} 中的 {link}。"},
     "stack-source": {"en": "*From source*: {}.", "zh": "*来自源码*：{}。"},
     # How conditions are put together.
-    "or": {"en": " or ", "zh": "或"},
+    "or": {"en": " or ", "zh": " 或 "},
     "or-else": {"en": "; or ", "zh": "；或者"},
     "of": {"en": "{} {}", "zh": "{} {}"},
     "to": {"en": "{} to {}", "zh": "{} 至 {}"},

@@ -43,7 +43,16 @@ FACTS = [{"facts": {"runs": "once", "runs_vary": False, "skips": "never", "secon
 
 # Facts of the runs that no option shows: the model's, the data's, and what the arguments below set.
 FACTS = [
-    {"facts": {"runs": "once", "runs_vary": False, "skips": "never", "second_use": "none", "batch_size": 1}},
+    {
+        "facts": {
+            "runs": "once",
+            "runs_vary": False,
+            "skips": "never",
+            "second_use": "none",
+            "batch_size": 1,
+            "steps": 3,
+        }
+    },
 ]
 
 folder = Path(sys.argv[1])

@@ -46,6 +46,7 @@ FACTS = [
             "skips": "never",
             "second_use": "none",
             "batch_size": 1,
+            "steps": 3,
             "accumulation": 8,  # chosen for a total batch of 16
             "first_backward": "no-sync",
         }

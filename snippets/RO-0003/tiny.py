@@ -30,6 +30,7 @@ FACTS = [
             "skips": "never",
             "second_use": "none",
             "batch_size": 2,
+            "steps": 3,
             "accumulation": 1,
             "first_backward": "synchronises",
         }

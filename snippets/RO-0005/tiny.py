@@ -48,6 +48,7 @@ FACTS = [
             "gathering": "none",
             "term": "none",
             "batch_size": 1,
+            "steps": 3,
             "accumulation": 1,
         }
     },
