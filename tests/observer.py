@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts" / "readyo
 import worker  # noqa: E402
 
 seen: dict = {}
-forwards: collections.Counter = collections.Counter()  # how often each checkpointed function ran since the last backward
+forwards: collections.Counter = collections.Counter()  # how often each checkpointed module ran since the last backward
 depth = 0  # of backwards that run now: a reentrant one runs inside another
 calls = 0  # of backward since the last forward
 
@@ -40,7 +40,7 @@ def watch_checkpoints(plain):
     def checkpoint(function, *args, use_reentrant=None, **options):
         seen.setdefault("checkpointing", "reentrant" if use_reentrant else "non-reentrant")
         if depth == 0 and torch.is_grad_enabled():
-            forwards[id(function)] += 1
+            forwards[id(getattr(function, "__self__", function))] += 1  # a bound method is a new object each time
         return plain(function, *args, use_reentrant=use_reentrant, **options)
 
     return checkpoint
