@@ -10,7 +10,7 @@ import pytest
 from conftest import ROOT, visit
 from test_diagnose import LOGS, read, told
 
-LOG = read(next(path for path in LOGS if path.stem == "RO-0003-reported"))[1]
+LOG = read(next(path for path in LOGS if path.stem == "RO-0003-command-reported@flagembedding-1.4.2"))[1]
 # As the theme's, on file://: it comes after the scripts of the head, and before the page is ready.
 SHIM = """document.addEventListener("readystatechange", () => {
     window.Worker = function () { this.postMessage = () => { throw Error("not the native worker") } }
