@@ -425,7 +425,9 @@ def _claim(
     ]
     when = it.when.text if it.when else None
     lines += [say("next", language).join(part[language] for part in (when, it.why, it.note) if part)]
-    lines += ["", *proof(catalog, incident, judgement, language, page)]
+    if page and judgement.runs:  # elsewhere the count is enough: the link leads to the proof
+        lines += ["", WORDS["proof"][language].format(len(judgement.right), len(judgement.runs))]
+    lines += ["", *([] if page else proof(catalog, incident, judgement, language))]
     if it.sources:
         lines += [
             say("sources", language) + say("colon", language) + cite_all(it.sources, language),
@@ -435,9 +437,7 @@ def _claim(
     return lines
 
 
-def proof(
-    catalog: Catalog, incident: Incident, judgement: Judgement, language: Language, page: str = ""
-) -> Iterator[str]:
+def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
     """The runs behind a verdict, collapsed: what they have in common, what tells them apart, and those that differ."""
     for measured in judgement.claim.measured:
         runs = [incident.run(name, "current") for name in (measured.variant, measured.against)]
@@ -464,13 +464,19 @@ def proof(
         head = [say(key, language) for key in ("seen", "apart", "runs-count")]
         found = parts(catalog, [it.observed for it in judged])
         rows = [
-            [_label(catalog, p.label, language), part_in_words(catalog, p, language), str(len(p.runs))] for p in found
+            [
+                _label(catalog, part.label, language),
+                part_in_words(catalog, part, language),
+                f"[{len(part.runs)}]({_address(part.runs[0], incident)})",
+            ]
+            for part in found
         ]
         yield textwrap.indent(table([head, *rows]), "    ")
+        return
     shown = judged if len(judged) <= SHOWN else [it for it in judged if not it.came_true][:SHOWN]
     if shown:
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
-        yield textwrap.indent(table([head, *(_judged_row(it, language, page, incident) for it in shown)]), "    ")
+        yield textwrap.indent(table([head, *(_judged_row(it, language, incident) for it in shown)]), "    ")
     if shown and len(shown) < len(judged):
         others = [it for it in judged if it not in shown]
         yield "    " + WORDS["others"][language].format(len(others), sum(it.came_true for it in others))
@@ -484,16 +490,21 @@ def _label(catalog: Catalog, label: str, language: Language) -> str:
     return f"{word} {catalog.families[family].title[language]}" if family in catalog.families else word
 
 
-def _judged_row(judged: Judged, language: Language, page: str, incident: Incident) -> list[str]:
+def _judged_row(judged: Judged, language: Language, incident: Incident) -> list[str]:
     it = judged.observed
-    where = page if it.incident is incident else f"{page.rpartition('/')[0]}/{it.incident.id}.md".lstrip("/")
     name = it.run.variant if it.incident is incident else f"{it.incident.id} {it.run.variant}"
     return [
-        f"[`{name}`]({where}#{run_id(it.run.variant, it.environment)})",
+        f"[`{name}`]({_address(it, incident)})",
         it.environment,
         say(judged.predicted.partition(":")[0], language) if judged.predicted else "–",
         chip(say(it.run.outcome, language), it.run.outcome),
     ]
+
+
+def _address(observed: Observed, incident: Incident) -> str:
+    """Of a run, as seen from an incident's page."""
+    page = "" if observed.incident is incident else f"{observed.incident.id}.md"
+    return f"{page}#{run_id(observed.run.variant, observed.environment)}"
 
 
 def affected_table(incident: Incident, language: Language) -> str:
