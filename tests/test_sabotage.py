@@ -56,7 +56,8 @@ def test_failing_variant_made_to_pass(copy):
 
 
 def test_fix_made_to_fail(copy):
-    edit(copy / "snippets/RO-0001/repro.py", '"non-reentrant": REENTRANT_FALSE', '"non-reentrant": {}')
+    edit(copy / "snippets/RO-0001/repro.py", '"reported": {},', '"reported": {}, "non-reentrant": {},')
+    edit(copy / "snippets/RO-0001/repro.py", '    "non-reentrant": REENTRANT_FALSE,\n    "non-reentrant-stack', '    "non-reentrant-stack')
     assert "declared match, saw error (ddp-ready-twice)" in red(copy, outcome_of("non-reentrant"))
 
 
@@ -86,7 +87,7 @@ def test_wrong_expected_message(copy):
 
 
 WRONG = """\
-    text: {en: "`find_unused_parameters=False`, the whole stack runs twice", zh: "`find_unused_parameters=False`，整个模型栈运行两次"}
+    text: {en: "`find_unused_parameters=False`, the whole stack runs twice", zh: "`find_unused_parameters=False`，所有层整体运行两次"}
     outcome: diverge
 """
 
@@ -130,7 +131,7 @@ def test_verdict_that_no_longer_follows(copy):
     # Narrowed to the runs that come out right, the claim holds, and the words under `when` are unfounded.
     path = copy / "snippets/RO-0001/incident.yml"
     text = path.read_text(encoding="utf-8")
-    at = text.index("\n  find-unused-false:\n    text:")
+    at = text.index("\n  find-unused-false:\n    text:\n")
     scope = text.index("    scope: {", at)
     narrow = "    scope: {runs: once, skips: never, second_use: none, backward_calls: once, "
     path.write_text(text[:scope] + narrow + text[scope + len("    scope: {") :], encoding="utf-8")

@@ -551,7 +551,7 @@ def facts_of(
     return {
         v.name: facts_of_command(catalog, incident, v, versions)
         if v.is_command
-        else told[str(incident.folder / v.file)][v.name]
+        else told[str(incident.folder / v.file)].get(v.name, {})
         for v in variants
     }
 

@@ -112,7 +112,11 @@ def message_of(error):
 
 def facts(paths):
     modules = {path: load(path) for path in paths}
-    return {path: {name: module.facts(name) for name in module.VARIANTS} for path, module in modules.items()}
+    # Where a repro tells none, `readyonce check` asks for them.
+    return {
+        path: {name: module.facts(name) for name in module.VARIANTS} if hasattr(module, "facts") else {}
+        for path, module in modules.items()
+    }
 
 
 if __name__ == "__main__":
