@@ -40,9 +40,8 @@ def small(tmp_path_factory):
             path.unlink()
     decision = root / "snippets" / "decision.yml"
     read = yaml.safe_load(decision.read_text(encoding="utf-8"))
-    for row in read["rows"]:
-        kept = {column: [run for run in runs if KEPT in run] for column, runs in row["cells"].items()}
-        row["cells"] = {column: runs for column, runs in kept.items() if runs}
+    known = catalog.load(root)
+    read["rows"] = [row for row in read["rows"] if known.fitting(row["where"])[0]]
     decision.write_text(yaml.safe_dump(read, allow_unicode=True), encoding="utf-8")
     render.write(catalog.load(root).require_sound())
     return root
