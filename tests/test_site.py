@@ -95,7 +95,7 @@ def test_sentence_says_what_the_run_showed(pages, known, incident, variant, envi
                 assert float(re.search(r"([\d.]+)%", told)[1]) == pytest.approx(100 * run.gradient_error, rel=0.06)
     else:
         left, top, cell = page.cells[anchor(variant, environment)]
-        percent = f"{100 * run.gradient_error:.2g}" if run.outcome == "diverge" else ""
+        percent = f"{float(f'{100 * run.gradient_error:.2g}'):g}" if run.outcome == "diverge" else ""
         assert cell == CELLS[language, run.outcome].format(percent=percent)
         comma = {"en": ", ", "zh": "，"}[language]
         assert f"{left}{comma}{top}" == comma.join(words_of(it, variant, language))
