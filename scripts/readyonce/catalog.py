@@ -346,7 +346,7 @@ class FamilyFile(Model):
     @property
     def source(self) -> str:
         """Where it is described, as a link below `errors/`."""
-        return f"{self.family}.md" if self.page == "own" else f"look-alikes.md#{self.family}"
+        return f"{self.family}.md" if self.page == "own" else f"look-alikes/{self.family}.md"
 
     @property
     def path(self) -> str:
@@ -532,6 +532,10 @@ class Catalog:
     def is_files_page(self, path: PurePath) -> bool:
         """Whether `readyonce render` writes this page as a whole: all files of an incident."""
         return path.name == "files.md" and path.parent.name in self.incidents
+
+    def is_generated(self, path: PurePath) -> bool:
+        """Whether `readyonce render` writes this page as a whole."""
+        return self.is_files_page(path) or (path.parent.name == "look-alikes" and path.stem in self.families)
 
     def text(self, path: Path) -> str:
         """A file's text; each file is read once. A `CatalogError` where it is not UTF-8."""

@@ -583,7 +583,7 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
     return {
         path.relative_to(folder).as_posix(): articles.read(path, catalog.text(path))
         for path in sorted(folder.rglob("*.md"), key=str)
-        if not catalog.is_files_page(path)  # `_generated` compares these
+        if not catalog.is_generated(path)  # `_generated` compares these
     }
 
 
@@ -800,7 +800,7 @@ def _link(
     elif anchor and (
         not _has(pages[path], anchor, made)
         if path in pages
-        else catalog.is_files_page(path) and f"{{#{anchor}}}" not in catalog.text(path)
+        else catalog.is_generated(path) and f"{{#{anchor}}}" not in catalog.text(path)
     ):
         add(
             catalog,

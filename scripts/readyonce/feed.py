@@ -88,7 +88,7 @@ def llms(catalog: Catalog, language: Language) -> str:
         if not links.site_url():
             target = target.removeprefix(f"{language}/")  # llms.txt stands in that folder itself
         line = f"- {links.link('markdown', title, target)}: {matter.get('description', '')}"
-        groups.setdefault(page.parent.name, []).append(line)
+        groups.setdefault(page.parts[0] if len(page.parts) > 1 else "", []).append(line)
     parts = [f"# ReadyOnce\n\n> {lead}\n"]
     for name in ("incidents", "errors", "", *sorted(groups)):
         if lines := groups.pop(name, None):

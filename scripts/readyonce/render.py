@@ -135,6 +135,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     files |= frameworks.includes(catalog, language)
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
+    for family in listed(catalog, "look-alikes"):
+        files[f"errors/{family.source}"] = look_alike(catalog, family, language)
     for incident in catalog.incidents.values():
         files |= incident_includes(catalog, incident, language)
     return files
@@ -449,9 +451,14 @@ def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: 
                 device=device, variant=measured.variant, against=measured.against, ratio=ratio
             )
             yield ""
+    if judgement.runs:
+        # Runs would outweigh the claims' own words in the search.
+        folded = _judged_on(catalog, incident, judgement, language)
+        yield from ("<div markdown data-search-exclude>", "", *folded, "", "</div>", "")
+
+
+def _judged_on(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
     judged = judgement.runs
-    if not judged:
-        return
     yield f'??? quote "{WORDS["proof"][language].format(len(judgement.right), len(judged))}"'
     yield ""
     scope = in_words(catalog, judgement.claim.scope, language) or say("every-run", language)
@@ -636,17 +643,17 @@ def error_table(catalog: Catalog, language: Language) -> str:
             [
                 family_link(catalog, family.family, language, ""),
                 family.text[language],
-                _seen_in(catalog, family, language) or "–",
+                _seen_in(catalog, family, language, "../") or "–",
             ]
         )
     return table(rows)
 
 
-def _seen_in(catalog: Catalog, family: FamilyFile, language: Language) -> str:
+def _seen_in(catalog: Catalog, family: FamilyFile, language: Language, up: str) -> str:
     found = []
     for incident in catalog.incidents.values():
         if family.family in incident.shows:
-            found.append(f"[{incident.id}](../incidents/{incident.id}.md)")
+            found.append(f"[{incident.id}]({up}incidents/{incident.id}.md)")
     more = WORDS["more"][language].format(len(found) - IN_CELL) if len(found) > IN_CELL else ""
     return say("between", language).join(found[:IN_CELL]) + more
 
@@ -773,22 +780,35 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
 
 
 def look_alikes(catalog: Catalog, language: Language) -> str:
-    """Two sections: errors that runs here ended in, and those known from sources only."""
+    """Two sections of links: errors that runs here ended in, and those known from sources only.
+
+    Each has the anchor that it had when the page held all of them.
+    """
     parts: dict[str, list[str]] = {"run": [], "source": []}
     for family in listed(catalog, "look-alikes"):
-        seen = _seen_in(catalog, family, language)
-        parts["run" if seen else "source"].append(look_alike(family, seen, language))
-    return _sections(**{kind: "\n".join(texts) for kind, texts in parts.items()})
+        kind = "run" if _seen_in(catalog, family, language, "") else "source"
+        parts[kind].append(f"- [{family.title[language]}]({family.source}){{ #{family.family} }}\n")
+    return _sections(**{kind: "".join(links) for kind, links in parts.items()})
 
 
-def look_alike(family: FamilyFile, seen: str, language: Language) -> str:
-    lines = [f"### {family.title[language]} {{ #{family.family} }}", "", family.text[language], ""]
+def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     colon = say("colon", language)
+    lines = [family.text[language], ""]
+    runs = [it for it in catalog.observed if it.run.error == family.family and it.run.message]
+    if runs:
+        it = min(runs, key=lambda it: (len(it.run.message), it.incident.id, it.run.variant))
+        anchor = run_id(it.run.variant, it.environment)
+        said_by = f"[{it.incident.id} · `{it.run.variant}`](../../incidents/{it.incident.id}.md#{anchor})"
+        # The search keeps the message, not the run's name.
+        lines += [said_by + colon, "{ data-search-exclude }", "", "```text", it.run.message, "```", ""]
     lines += [f"- {code(' … '.join(wording.all))}{colon}{wording.text[language]}" for wording in family.wordings]
-    lines += ["", *([say("seen-in", language) + colon + seen, ""] if seen else [])]
+    seen = _seen_in(catalog, family, language, "../../")
+    below = [say("seen-in", language) + colon + seen if seen else say("not-run-here", language)]
     if family.sources:
-        lines += [say("sources", language) + colon + cite_all(family.sources, language), ""]
-    return "\n".join(lines)
+        below.append(say("sources", language) + colon + cite_all(family.sources, language))
+    # A search for an id or for a source's words wants other pages.
+    lines += [line for text in below for line in ("", text, "{ data-search-exclude }")]
+    return "\n".join(lines) + "\n"
 
 
 def diagnose_links(catalog: Catalog) -> str:
@@ -814,6 +834,9 @@ def committed(catalog: Catalog) -> dict[Path, str]:
             if path.is_file():
                 files[path] = _with_front_matter(catalog.text(path), incident, language)
                 files[path.with_suffix("") / "files.md"] = files_page(incident, language)
+        errors = catalog.root / "docs" / language / "errors"
+        if (errors / "look-alikes.md").is_file():
+            files |= {errors / it.source: look_alike_page(it, language) for it in listed(catalog, "look-alikes")}
         path = catalog.root / "docs" / language / "tags.md"
         if path.is_file():
             files[path] = _with_listings(catalog.text(path), catalog, language)
@@ -837,6 +860,22 @@ def files_page(incident: Incident, language: Language) -> str:
         head, include = f"## {name} {{#{name.replace('.', '-')}}}", f'--8<-- "{incident.id}/{name}"'
         lines += ["", head, "", f"```{LEXERS[name.rpartition('.')[2]]}", include, "```"]
     return "\n".join(lines) + "\n"
+
+
+def look_alike_page(family: FamilyFile, language: Language) -> str:
+    """A page for each error, so that a search for its text leads to it alone."""
+    title, description = (
+        json.dumps(text, ensure_ascii=False)
+        for text in (family.title[language].replace("`", ""), _first_sentence(family.text[language]))
+    )
+    return (
+        f"---\ntitle: {title}\ndescription: {description}\nsearch: {{ boost: 1.15 }}\n---\n\n"
+        f"# {family.title[language]} {{#{family.family}}}\n\n--8<-- \"errors/{family.source}\"\n"
+    )
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s|(?<=[。！？])", text.replace("`", ""), maxsplit=1)[0]
 
 
 def _with_front_matter(text: str, incident: Incident, language: Language) -> str:

@@ -63,6 +63,10 @@ WORDS: dict[str, dict[Language, str]] = {
     "seen": {"en": "Seen", "zh": "实际"},
     "environment": {"en": "Environment", "zh": "环境"},
     "unusable": {"en": "run, not usable", "zh": "跑过，不能作数"},
+    "not-run-here": {
+        "en": "Not run here: the text was found in the sources.",
+        "zh": "本站未实测，报错原文出自下列资料。",
+    },
     "not-run": {"en": "not run", "zh": "未运行"},
     "versions": {"en": "Versions", "zh": "版本"},
     "ran": {"en": "What ran", "zh": "运行内容"},
