@@ -803,11 +803,11 @@ def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
         lines += [said_by + colon, "{ data-search-exclude }", "", "```text", it.run.message, "```", ""]
     lines += [f"- {code(' … '.join(wording.all))}{colon}{wording.text[language]}" for wording in family.wordings]
     seen = _seen_in(catalog, family, language, "../../")
-    below = [say("seen-in", language) + colon + seen if seen else say("not-run-here", language)]
+    # A search for an id wants the incident.
+    lines += ["", say("seen-in", language) + colon + seen if seen else say("not-run-here", language)]
+    lines += ["{ data-search-exclude }", ""]
     if family.sources:
-        below.append(say("sources", language) + colon + cite_all(family.sources, language))
-    # A search for an id or for a source's words wants other pages.
-    lines += [line for text in below for line in ("", text, "{ data-search-exclude }")]
+        lines += [say("sources", language) + colon + cite_all(family.sources, language)]
     return "\n".join(lines) + "\n"
 
 
