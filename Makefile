@@ -1,9 +1,10 @@
 # `make serve` opens the wiki, `make test` runs everything; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
-LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --no-build-isolation-package deepspeed
+LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
+	--no-build-isolation-package deepspeed
 
-.PHONY: help serve site test test-frameworks evidence bench packages sbom audit lock clean
+.PHONY: help serve site test test-frameworks evidence bench fuzz packages sbom audit lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -28,40 +29,62 @@ bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
 	@$(BIN)/python tests/bench/diagnose.py
 	@$(BIN)/python tests/bench/lighthouse.py
+	@$(BIN)/python tests/bench/repeated.py
 	@$(BIN)/python tests/bench/scale.py
 
-packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
-	@scripts/system-packages chromium shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
+fuzz: .venv/tests.stamp ## look for a log that breaks `diagnose`, for MINUTES=10; what breaks goes to tests/fuzz/corpus/
+	@$(BIN)/python tests/fuzz/fuzz.py $(or $(MINUTES),10)
 
-sbom: .venv/tests.stamp ## the bill of materials of what builds the wiki: build/sbom.cdx.json
+packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
+	@scripts/system-packages chromium firefox-esr shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
+
+sbom: .venv/tools.stamp ## the bill of materials of what builds the wiki: build/sbom.cdx.json
 	@mkdir -p build
 	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible -o build/sbom.cdx.json requirements.txt
 
-audit: .venv/tests.stamp ## known vulnerabilities of the locked packages; asks an advisory service on the network
+audit: .venv/tools.stamp ## known vulnerabilities of the locked packages; asks an advisory service on the network
 	@$(BIN)/pip-audit --strict --require-hashes --disable-pip -r requirements.txt
 
 lock: .venv/tests.stamp ## pin again: what the site needs, and what each environment brings with it
-	@$(LOCK) --generate-hashes requirements.in -o requirements.txt
+	@$(LOCK) requirements.in -o requirements.txt
+	@$(LOCK) -c requirements.txt --excludes tests/not-locked.txt --no-emit-package torch --no-emit-package pip \
+		tests/requirements.in -o tests/requirements.txt
 	@for list in $(filter-out %/current.txt,$(wildcard snippets/environments/*.txt)); do \
-		echo "$$list"; $(LOCK) --no-annotate $$list -o snippets/environments/locks/$${list##*/} || exit 1; done
+		echo "$$list"; $(LOCK) --no-annotate --no-emit-package torch --no-emit-package torchvision $$list \
+			-o snippets/environments/locks/$${list##*/} || exit 1; done
 
 clean: ## remove what was built, but not .venv
 	rm -rf build site
 
 # ---- what is installed; nothing to do while the lists are unchanged
 
+# Every package has a hash, and what has no wheel (jieba, DeepSpeed) is built by the setuptools of the list, nothing else
+# being fetched. torch alone has none: which of its many builds is right, the machine decides.
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :all:
+
 .venv/site.stamp: requirements.txt pyproject.toml
 	@echo "Installing what the wiki needs ..."
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed, for example: make site PYTHON=python3.12" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@sed '/^setuptools==/,/[^\]$$/!d' requirements.txt > .venv/setuptools.txt
+	@$(LOCKED) -r .venv/setuptools.txt
+	@$(LOCKED) --no-binary jieba -r requirements.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-.venv/tests.stamp: .venv/site.stamp tests/requirements.txt tests/lighthouse/package-lock.json
-	@echo "Installing what the tests need (torch, DeepSpeed, transformers, peft ...) ..."
+.venv/tools.stamp: .venv/site.stamp tests/requirements.txt
+	@echo "Installing what the tests need (DeepSpeed, transformers, peft ...) ..."
 	@# Not compiled: Python compiles what is imported, a small part of it.
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -r tests/requirements.txt
+	@$(LOCKED) --no-compile --no-binary deepspeed -r tests/requirements.txt
+	@touch $@
+
+.venv/tests.stamp: .venv/tools.stamp snippets/environments/current.txt tests/lighthouse/package-lock.json
+	@echo "Installing torch ..."
+	@torch=$$(grep ^torch== snippets/environments/current.txt); \
+		{ test -n "$$UV_TORCH_BACKEND" && $(BIN)/uv pip install --quiet --python .venv "$$torch"; } || \
+		$(PIP) --no-compile "$$torch"
 	@$(BIN)/npm ci --prefix tests/lighthouse --silent
 	@touch $@

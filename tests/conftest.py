@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import getpass
 import hashlib
@@ -10,6 +11,7 @@ import http.server
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -22,6 +24,35 @@ from pathlib import Path
 import pytest
 
 from readyonce import catalog, lab, site
+
+
+def ended(number: int, frame) -> None:
+    """Leave through every fixture, which ends what it started. Once: a second signal must not cut that short."""
+    for one in ENDING:
+        signal.signal(one, signal.SIG_IGN)
+    pytest.exit(signal.Signals(number).name, returncode=128 + number)
+
+
+ENDING = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL]
+for number in ENDING:
+    signal.signal(number, ended)
+
+
+def as_in_a_terminal() -> None:
+    """For `preexec_fn`: nohup and a shell's background have signals ignored, and so would their children."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def ends_with_us() -> None:
+    """For `preexec_fn`: also when these tests are killed."""
+    if sys.platform == "linux":
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
 
 for name in ("SITE_URL", "REPO_URL"):
     os.environ.pop(name, None)  # the tests that need them set them
@@ -184,6 +215,12 @@ def served(folder: Path, headers: Mapping[str, str] = {}):
     server.server_close()
 
 
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
 HOSTING = ROOT / "snippets" / "hosting"
 NGINX = """daemon off;
 user {user};
@@ -215,7 +252,7 @@ def behind_nginx(folder: Path, scratch: Path, port: int):
     config, log = scratch / "nginx.conf", scratch / "nginx.log"
     config.write_text(NGINX.format(user=getpass.getuser(), scratch=scratch, server=server), encoding="utf-8")
     with log.open("w") as said:
-        process = subprocess.Popen([program, "-p", scratch, "-c", config], stderr=said)
+        process = subprocess.Popen([program, "-p", scratch, "-c", config], stderr=said, preexec_fn=ends_with_us)
     try:
         for _ in range(200):
             assert process.poll() is None, log.read_text(encoding="utf-8")
@@ -258,9 +295,7 @@ def disk(folder) -> str:
 def published(tmp_path_factory):
     """The pages as they are published: SITE_URL and REPO_URL are set. (their address, their folder)"""
     copied = copy_of(ROOT, tmp_path_factory.mktemp("published") / "copy")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}/wiki/"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SITE_URL", address)

@@ -71,6 +71,34 @@ def test_licences_stand_in_full():
     assert "creativecommons.org/licenses/by/4.0/" in (ROOT / "docs" / "LICENSE").read_text(encoding="utf-8")
 
 
+SAYS = {
+    "MIT": "Permission is hereby granted, free of charge",
+    "0BSD": "Permission to use, copy, modify, and/or distribute this software",
+    "Apache-2.0": "END OF TERMS AND CONDITIONS",
+    "MPL-1.1": "MOZILLA PUBLIC LICENSE Version 1.1",
+    "W3C": "W3C Software and Document License",
+}
+
+
+def test_the_licences_of_others_are_shipped_in_full(published):
+    """Each part in a file has its licence's text beside it, under its name; fonts in a PDF and icons need a notice only."""
+    named = dict(re.findall(r"\[([^]]+)\]\([^)]*\)[^|]*\| ([\w.-]+) \|", re.sub(r".*`\.(svg|pdf)`.*", "", SHIPPED)))
+    for folder in ("", "zh/"):
+        text = (published[1] / folder / "licences.txt").read_text(encoding="utf-8")
+        shown = re.split(r"(?m)^==== (.+): (.+)\n", text)[1:]
+        assert dict(zip(shown[::3], shown[1::3])) == named
+        for name, licence, body in zip(shown[::3], shown[1::3], shown[2::3]):
+            assert SAYS[licence] in " ".join(body.split()), name
+        assert 'licences.txt"' in (published[1] / folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_no_script_is_shipped_that_no_page_asks_for(published):
+    """The theme brings search in 30 languages: ours are English, which needs nothing, and Chinese."""
+    lunr = {path.relative_to(published[1]).as_posix() for path in published[1].rglob("lunr/**/*.js")}
+    names = ("multi", "stemmer.support", "zh")
+    assert lunr == {f"zh/assets/javascripts/lunr/min/lunr.{name}.min.js" for name in names}
+
+
 def test_bill_of_materials_is_the_lock(tmp_path):
     """The command of `make sbom`, twice: the same bytes, and every locked package with its hashes."""
     (recipe,) = re.findall(r"cyclonedx-py (.+)", (ROOT / "Makefile").read_text(encoding="utf-8"))

@@ -118,10 +118,11 @@ def test_nothing_moves_while_a_page_loads(browser, address, language):
 
 # ------------------------------------------------------------------------------ the keyboard
 
-# All that can be used with a mouse and is in sight. A radio button stands for its group.
+# All that can be used with a mouse and is in sight. A radio button stands for its group, its labels and their arrows.
 USABLE = """[...document.querySelectorAll("a[href], button, input, select, textarea, summary")].filter(it =>
     it.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && it.getClientRects().length
-    && !it.closest("[inert]") && !(it.type === "radio" && !it.checked) && !it.matches("form[name=search] [type=reset]"))"""
+    && !it.closest("[inert]") && !(it.type === "radio" && !it.checked)
+    && !it.matches(".tabbed-labels a, .tabbed-button, form[name=search] [type=reset]"))"""
 # Where the focus is, and what shows it: an outline, a ring, or another ground; on the label for a control without a face.
 FOCUS = """() => {
     const at = document.activeElement
@@ -132,6 +133,7 @@ FOCUS = """() => {
     }
     const shown = told(at) || [...(at.labels ?? [])].some(told) || at.matches(".md-search__input")
         || (at.matches(".md-option") && told(at.nextElementSibling))
+        || (at.matches(".tabbed-set > input") && told(at.parentElement.querySelector(".tabbed-labels")))
     window.reached ??= new Set()
     const again = reached.has(at)
     reached.add(at)

@@ -38,7 +38,7 @@ def test_the_schema_refuses_what_does_not_fit(api, name):
         del broken[name][0][key]
         assert validate(broken, name), f"{key} may be missing"
         broken = copy.deepcopy(api)
-        broken[name][0][key] = 7
+        broken[name][0][key] = -1.5
         assert validate(broken, name), f"{key} may be a number"
     broken = copy.deepcopy(api)
     broken[name][0]["more"] = "x"

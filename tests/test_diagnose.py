@@ -270,7 +270,7 @@ def test_json_has_the_agreed_keys_and_no_other_family():
     for path in LOGS:
         expected, text = read(path)
         answer = json.loads(told(text).to_json())
-        assert list(answer) == ["file", "kind", "error", "line", "incidents"]
+        assert list(answer) == ["file", "kind", "error", "line", "incidents", "fix"]
         assert all(set(entry) == {"id", "why"} for entry in answer["incidents"])
 
 
@@ -573,7 +573,7 @@ def test_diagnose_imports_nothing_heavy(tmp_path):
 
 
 def test_the_rules_are_small():
-    assert all(len(rules.to_script(RULES, language).encode()) < 30_000 for language in LANGUAGES)
+    assert all(len(rules.to_script(RULES, language).encode()) < 44_000 for language in LANGUAGES)
 
 
 def test_wheel_works_without_project_and_dependencies(tmp_path):

@@ -1,5 +1,8 @@
 """The page Diagnose in a real browser: hosted under a strict policy, and from a local folder."""
 
+import base64
+import gzip
+import random
 import re
 from urllib.parse import quote
 
@@ -7,7 +10,7 @@ import pytest
 from conftest import ROOT, visit
 from test_diagnose import LOGS, read, told
 
-LOG = read(next(path for path in LOGS if path.stem == "RO-0003-reported"))[1]
+LOG = read(next(path for path in LOGS if path.stem == "RO-0003-command-reported@flagembedding-1.4.2"))[1]
 # As the theme's, on file://: it comes after the scripts of the head, and before the page is ready.
 SHIM = """document.addEventListener("readystatechange", () => {
     window.Worker = function () { this.postMessage = () => { throw Error("not the native worker") } }
@@ -67,8 +70,6 @@ def test_log_in_the_fragment_and_the_bookmarklet(page):
 
 
 def test_a_dropped_file(page, tmp_path):
-    import gzip
-
     it = page()
     path = tmp_path / "train.log.gz"
     path.write_bytes(gzip.compress(LOG.encode()))
@@ -143,3 +144,135 @@ def test_no_script_in_the_page_itself():
         assert not re.search(r"<script(?![^>]*\bsrc=)|\son\w+=|style=", text), name
     code = (ROOT / "docs/theme/javascripts/diagnose-page.js").read_text(encoding="utf-8")
     assert "innerHTML" not in code and "insertAdjacentHTML" not in code and "fetch(" not in code
+
+
+# ------------------------------------------------------------------------------ what may go wrong
+
+
+def test_the_bookmarklet_takes_nothing_from_the_address(browser, strict, built, tmp_path):
+    """It runs on whatever page its reader uses it on, and an address is decoded before it runs."""
+    payload = "%22%2B(window.broken=1)%2B%22"
+    folder = tmp_path / payload
+    folder.symlink_to(built)
+    for start in (
+        f"{strict}diagnose/?{payload}",
+        f"{strict}diagnose/?'{payload}",
+        f"{folder.as_uri()}/diagnose/index.html",
+    ):
+        with browser.new_context() as context:
+            page = context.new_page()
+            page.goto(start)
+            script = page.get_attribute('[data-ro="bookmarklet"]', "href")
+            elsewhere = context.new_page()
+            elsewhere.set_content("<a>here</a><p>RuntimeError: x</p>")
+            elsewhere.evaluate("window.open = (address) => { window.opened = address }")
+            elsewhere.evaluate("script => { document.querySelector('a').href = script }", script)
+            elsewhere.click("a")
+            assert elsewhere.evaluate("window.broken") is None, start
+            assert elsewhere.evaluate("window.opened") == start.partition("?")[0] + "#log="
+
+
+def broken_files():
+    whole = gzip.compress(LOG.encode(), 1)
+    noise = random.Random(1).randbytes(300_000)
+    long = gzip.compress(noise.hex().encode() + b"\n" + LOG.encode(), 1)
+    damaged = bytearray(whole)
+    damaged[-6] ^= 1  # of the checksum
+    return {
+        "cut": (long[:-9], True),
+        "damaged": (bytes(damaged), True),
+        "junk behind its end": (whole + b"junk", True),
+        "junk behind a long one": (long + b"junk" * 9000, True),
+        "two members": (gzip.compress(b"first\n") + whole, False),
+        "padded": (whole + bytes(512), False),
+    }
+
+
+@pytest.mark.parametrize("name", broken_files())
+def test_what_can_be_read_of_a_gz_is_answered(page, name):
+    it = page()
+    content, told = broken_files()[name]
+    choose(it, "x.log.gz", content)
+    assert "RO-0003" in answered(it)
+    assert ("cut or damaged" in it.inner_text(".ro-answer")) == told
+    assert ("cut or damaged" in it.inner_text('[data-ro="status"]')) == told
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        (b"\x1f\x8b", "cannot be read"),
+        (b"\x1f\x8b\x08\x00 nothing of the kind", "cannot be read"),
+        (b"x" * (66 << 20), "Larger than 64 MB"),
+        (gzip.compress(bytes(80 << 20), 9), "Larger than 64 MB"),
+        (gzip.compress(gzip.compress(bytes(8 << 20), 9)), "binary"),
+    ],
+    ids=["the first two bytes", "no gzip", "large", "large when unpacked", "packed twice"],
+)
+def test_a_file_that_has_no_answer_takes_the_old_one_away(page, content, words):
+    it = page()
+    choose(it, "good.log", LOG.encode())
+    answered(it)
+    choose(it, "bad.log.gz", content)
+    it.wait_for_selector(f'[data-ro="status"]:has-text("{words}")', timeout=20_000)
+    assert "RO-0003" not in it.inner_text(".ro-answer")
+
+
+def choose(page, name, content):
+    page.evaluate(
+        """([name, content]) => {
+            const data = new DataTransfer();
+            data.items.add(new File([Uint8Array.from(atob(content), (c) => c.charCodeAt(0))], name));
+            const field = document.querySelector('[data-ro="file"]');
+            field.files = data.files;
+            field.dispatchEvent(new Event("change"));
+        }""",
+        [name, base64.b64encode(content).decode()],
+    )
+
+
+def test_a_diagnosis_that_does_not_end_is_stopped_and_said_so(browser, strict):
+    """And the next one is answered, whether it comes before that or after."""
+    code = (ROOT / "docs/theme/javascripts/diagnose.js").read_text(encoding="utf-8")
+    slow = re.sub(
+        r"(function diagnose\(rules, log, \w+, \w+\) \{)", r'\1 while (String(log).includes("endless"));', code
+    )
+    assert slow != code
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.route("**/diagnose.js", lambda route: route.fulfill(body=slow, content_type="text/javascript"))
+        page.add_init_script("const wait = setTimeout; window.setTimeout = (f, ms) => wait(f, ms > 20000 ? 1500 : ms)")
+        page.goto(f"{strict}diagnose/")
+        for again in (True, False):
+            page.fill("#ro-log", "endless")
+            if again:
+                page.wait_for_selector('[data-ro="status"]:has-text("Stopped after 30 seconds")', timeout=20_000)
+            else:
+                page.wait_for_timeout(500)
+            page.fill("#ro-log", LOG)
+            assert "RO-0003" in answered(page)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_half_a_letter_in_an_unknown_error(browser, strict, language):
+    """The line goes into an address; a letter of two halves stands where it is cut."""
+    with browser.new_context() as context:
+        page = context.new_page()
+        faults = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.add_init_script(
+            """Object.defineProperty(window, "readyonceRules", { set(value) { this.rules_ = { ...value, repo: "https://forge.example.com/a/b" } },
+               get() { return this.rules_ } })"""
+        )
+        page.goto(f"{strict}{'zh/' if language == 'zh' else ''}diagnose/")
+        for text in (r"ValueError: " + "x" * 187 + r"\ud83d\ude00 y", r"ValueError: half \ud83d of one"):
+            page.evaluate(
+                """text => { const field = document.querySelector("#ro-log"); field.value = JSON.parse(`"${text}"`);
+                   field.dispatchEvent(new Event("input")) }""",
+                text,
+            )
+            page.wait_for_selector(".ro-answer .md-button")
+            assert "ValueError" in page.get_attribute('.ro-answer a[href*="issues/new"]', "href")
+            page.fill("#ro-log", "")
+            page.wait_for_selector(".ro-answer:empty", state="attached")
+        assert not faults

@@ -1,4 +1,4 @@
-"""The pages across incidents: which setting works, advice that does not work, what trains wrong in silence."""
+"""The pages across incidents: which setting works, advice judged, what trains wrong in silence."""
 
 import json
 import re
@@ -6,6 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 from conftest import KNOWN
+from readyonce import render
 
 PREFIX = {"en": "", "zh": "zh/"}
 CHIPS = ("match", "error", "diverge", "hang")
@@ -52,47 +53,68 @@ def run_of(incident, anchor):
 def test_each_outcome_of_the_decision_page_is_that_of_the_run_it_links_to(built, known, language):
     (table,) = Cells((built / PREFIX[language] / "decision/index.html").read_text(encoding="utf-8")).tables
     rows = known.decision.rows
-    assert len(table) == len(rows) + 1
+    assert len(table) == len(rows) + 1  # a row that no run fits is a problem of `check`
     for row, cells in zip(rows, table[1:]):
         for column, cell in zip(known.decision.columns, cells[1:]):
             shown = {kind for _, _, kind in cell}
             assert all(run_of(incident, anchor).outcome == kind for incident, anchor, kind in cell)
-            # Nothing that a named run showed may be left out.
-            wanted = {run.outcome for pattern in row.cells.get(column, []) for _, _, run in known.runs(pattern)}
+            # Nothing that a run showed may be left out.
+            where = known.decision.columns[column].where
+            wanted = {it.run.outcome for it in known.fitting(row.where)[0] if known.fits(where, it)}
             assert shown == wanted, (row.text.en, column)
 
 
 def test_the_decision_page_covers_every_way_to_train(known):
     texts = " ".join(row.text.en for row in known.decision.rows)
-    for way in ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"):
-        for weights in ("LoRA", "full fine-tuning"):
-            for often in ("each module once", "a module more often"):
-                assert f"{way}, {weights}, {often}" in texts
+    for way in ("DDP", "FSDP1", "FSDP2", "DeepSpeed stage 0", "ZeRO-1", "ZeRO-2", "ZeRO-3"):
+        for often in ("each module once", "a module more often"):
+            assert f"{way}, {often}" in texts
+
+
+def test_the_decision_page_leaves_no_run_of_a_strategy_out(known):
+    """Each run that trains on several ranks, with checkpointing or none, stands in a row and a column."""
+    for it in known.observed:
+        if it.facts["strategy"] != "single" and it.facts.get("reference", "right") == "right":
+            rows = [row for row in known.decision.rows if known.fits(row.where, it)]
+            columns = [column for column in known.decision.columns.values() if known.fits(column.where, it)]
+            assert rows and columns, it.name
 
 
 @pytest.mark.parametrize("language", PREFIX)
-def test_advice_page_has_every_claim_that_cannot_be_relied_on(built, language):
+def test_advice_page_has_every_claim_once_where_its_verdict_and_advice_put_it(built, known, language):
     text = (built / PREFIX[language] / "advice/index.html").read_text(encoding="utf-8")
     claims = json.loads((built / "api/v1/claims.json").read_text(encoding="utf-8"))
-    parts = re.split(r'<h2 id="(fails|depends|no)"', text)
-    shown = {
-        kind: set(re.findall(r'id="(RO-\d{4})-claim-([\w-]+)"', body)) for kind, body in zip(parts[1::2], parts[2::2])
-    }
-    wanted = {"fails": set(), "depends": set(), "no": set()}
+    parts = re.split(r'<h2 id="(fails|depends|no|open)"', text)
+    shown = {kind: re.findall(r'id="(RO-\d{4})-claim-([\w-]+)"', body) for kind, body in zip(parts[1::2], parts[2::2])}
+    assert sum(map(len, shown.values())) == len(claims)
     for claim in claims:
-        key = tuple(claim["id"].split("/"))
-        if claim["verdict"] in ("fails", "depends"):
-            wanted[claim["verdict"]].add(key)
-        elif claim["advice"] == "no":
-            wanted["no"].add(key)
-    assert shown == wanted
-    for incident, name in set().union(*wanted.values()):
+        incident, name = claim["id"].split("/")
+        verdict = claim["verdict"]
+        advice = "" if known.incidents[incident].file.claims[name].explanation else claim["advice"]
+        if verdict == "open":
+            wanted = "open"
+        elif verdict == "fails" or (verdict == "depends" and advice == "no"):
+            wanted = "fails"  # never
+        elif verdict == "depends" or advice == "only if":
+            wanted = "depends"  # only if
+        else:
+            wanted = "no"  # true
+        assert (incident, name) in shown[wanted], (claim["id"], wanted)
         assert f'incidents/{incident}/#claim-{name}"' in text
+
+
+def test_an_explanation_has_a_verdict_and_no_advice(known):
+    for incident in known.incidents.values():
+        for name, claim in incident.file.claims.items():
+            badges = re.findall(r'class="ro-chip ro-advice"', render.claim(known, incident, name, "en"))
+            assert len(badges) == (1 if claim.advice else 0), (incident.id, name)
+            assert not (claim.explanation and claim.advice)
 
 
 @pytest.mark.parametrize("language", PREFIX)
 def test_silent_runs_are_all_listed_and_no_others(built, known, language):
-    text = (built / PREFIX[language] / "already-trained/index.html").read_text(encoding="utf-8")
+    page = (built / PREFIX[language] / "already-trained/index.html").read_text(encoding="utf-8")
+    (text,) = re.findall(r"<table>(?:(?!</table>).)*?(?:Off by|参数偏差).*?</table>", page, re.DOTALL)
     shown = set(re.findall(r'incidents/(RO-\d{4})/#(run-[\w-]+)"', text))
     assert shown and all(run_of(*where).outcome == "diverge" for where in shown)
     wrong = sum(
@@ -102,6 +124,17 @@ def test_silent_runs_are_all_listed_and_no_others(built, known, language):
         for run in evidence.runs
     )
     assert len(shown) == wrong
+
+
+def test_what_was_not_measured_is_not_called_equal(known):
+    lines = iter(render.silent_table(known, "en").splitlines()[2:])
+    for incident in known.incidents.values():
+        for _, evidence in sorted(incident.evidence.items()):
+            for run in evidence.runs:
+                if run.outcome == "diverge":
+                    spread = next(lines).split("|")[-2].strip()
+                    assert (spread == "not measured") == (run.rank_spread is None), (incident.id, run.variant)
+                    assert (spread == "equal") == (run.rank_spread == 0), (incident.id, run.variant)
 
 
 @pytest.mark.parametrize("language", PREFIX)

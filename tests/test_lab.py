@@ -1,7 +1,10 @@
 """The lab tells hang, teardown and crash apart, and leaves nothing behind."""
 
+import contextlib
 import dataclasses
+import json
 import os
+import random
 import resource
 import shutil
 import signal
@@ -10,20 +13,37 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
-from readyonce import catalog, lab, launch
+from conftest import as_in_a_terminal
+
+from readyonce import catalog, ending, lab, launch
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
-import json, os, sys, tempfile, time
+import json, os, pathlib, sys, tempfile, time
 import torch.distributed as dist
+from torch.utils.file_baton import FileBaton
 VARIANTS = dict.fromkeys(
-    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills"]
+    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills", "compiles"]
 )
+def compile_operator():  # as torch does it
+    folder = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"], "an_operator")
+    folder.mkdir(exist_ok=True)
+    baton = FileBaton(folder / "lock")
+    if baton.try_acquire():
+        if not (folder / "an_operator.so").exists():
+            (folder / "an_operator.so").write_text(os.environ.get("COMPILED_BY", ""))
+        baton.release()
+    else:
+        baton.wait()
+    return (folder / "an_operator.so").read_text()
 def run(variant):
     rank = dist.get_rank()
+    if variant == "compiles":
+        print("compiled by", compile_operator(), file=sys.stderr)
     if variant == "hangs" or (variant == "hangs-on-one-rank" and rank == 1):
         time.sleep(3600)
     if variant == "dies":
@@ -106,6 +126,7 @@ def toy(tmp_path_factory, known):
     for name, text in {"repro.py": REPRO, "launch.sh": COMMAND, "train.py": TRAIN, "tiny.py": TINY}.items():
         (folder / name).write_text(text)
     names = ("fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills")
+    names += ("compiles",)
     variants = "".join(f"  {name}: {{text: *t, outcome: match}}\n" for name in names)
     for name in ("fine", "trains-wrong", "hangs", "dies", "fills"):
         lines = f"{{--behave: --behave {name}}}"
@@ -137,16 +158,11 @@ def ports() -> set[int]:
     return {connection.laddr.port for connection in found if connection.status == psutil.CONN_LISTEN}
 
 
-def can_be_interrupted() -> None:
-    """For `preexec_fn`: what a shell starts in the background ignores SIGINT, and so do its children."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def ours() -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if MARK in process.environ() and lab.TOKEN in process.environ():
+            if MARK in process.environ() and ending.TOKEN in process.environ():
                 found.append(process)
         except psutil.Error:
             pass
@@ -233,14 +249,33 @@ def started(toy, variant: str, **options) -> subprocess.Popen:
     )
 
 
+def at_work(toy, variant: str) -> subprocess.Popen:
+    process = started(toy, variant, preexec_fn=as_in_a_terminal)
+    assert until(lambda: len(ours()) >= 3, 90)  # the launcher and two ranks
+    return process
+
+
+def until(condition, seconds: float) -> bool:
+    limit = time.monotonic() + seconds
+    while not condition() and time.monotonic() < limit:
+        time.sleep(0.2)
+    return condition()
+
+
+@pytest.mark.parametrize("variant", ["hangs", "command-hangs"])
+def test_what_is_killed_leaves_nothing(toy, tmp_path, variant):
+    """By kill -9, or by a system that is out of memory."""
+    process = at_work(toy, variant)
+    assert os.listdir(tmp_path)
+    process.kill()
+    process.communicate()
+    assert until(lambda: not ours() and not os.listdir(tmp_path), 10), (ours(), os.listdir(tmp_path))
+
+
 @pytest.mark.parametrize("variant", ["hangs", "command-hangs"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_what_is_ended_leaves_nothing(toy, number, variant):
-    process = started(toy, variant, preexec_fn=can_be_interrupted)
-    limit = time.monotonic() + 90
-    while len(ours()) < 3 and time.monotonic() < limit:  # the launcher and two ranks
-        time.sleep(0.2)
-    assert len(ours()) >= 3
+    process = at_work(toy, variant)
     process.send_signal(number)
     time.sleep(0.05)
     if process.poll() is None:
@@ -276,6 +311,72 @@ def test_full_disk_leaves_nothing_and_is_no_outcome(toy, tmp_path, variant):
     assert "No space left on device, so this run says nothing" in told.stderr and "TMPDIR" in told.stderr
 
 
+@pytest.fixture
+def operator():
+    """Where the environment keeps an operator that only these tests have."""
+    place = Path(sys.executable).parent.parent / "torch-extensions"
+    folders = place / "an_operator", place / "whole" / "an_operator"
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)  # a launch beside an earlier test may have kept it
+    yield folders
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folders[1].parent.rmdir()  # it may hold what DeepSpeed compiled
+
+
+def test_lock_that_a_killed_launch_left_stops_nobody(toy, monkeypatch, operator):
+    """torch waits for such a lock for ever, without a word."""
+    known, incident = toy
+    for folder in operator:
+        folder.mkdir(parents=True)
+        (folder / "lock").touch()
+        (folder / "an_operator.so").write_text("nobody")
+    seen = lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    assert seen.outcome == "match", seen.log
+
+
+def test_what_a_launch_compiled_whole_is_kept_for_the_next(toy, monkeypatch, operator):
+    known, incident = toy
+    monkeypatch.setenv("COMPILED_BY", "the first")
+    lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    monkeypatch.setenv("COMPILED_BY", "the second")
+    seen = lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    assert "compiled by the first" in seen.log
+
+
+def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, tmp_path, operator):
+    """It is no hang of what was to be run; and of two launches at once, each compiles in a folder of its own."""
+    folders = []
+    script = (
+        "import os, pathlib, time; f = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR'], 'an_operator'); f.mkdir(); "
+    )
+    script += "(f / 'an_operator.so').touch(); (f / 'lock').touch(); print(f, flush=True); time.sleep(60)"
+    (scratch := tmp_path / "scratch").mkdir()
+    with pytest.raises(lab.LabError, match="operator to be compiled, at .*lock"):
+        with lab.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)):
+            limit = time.monotonic() + 20
+            while not (said := (scratch / "log.txt").read_text()) and time.monotonic() < limit:
+                time.sleep(0.1)
+            folders.append(Path(said.strip()))
+    assert not folders[0].exists() and not operator[1].exists()
+    shutil.rmtree(scratch)
+
+
+@pytest.mark.parametrize(
+    "release, threads", [("0.14.4", "1"), ("0.19.7", "1"), ("0.19.8", "2"), ("0.20.0", "2"), (None, "2")]
+)
+def test_gloo_has_one_thread_where_deepspeed_needs_it(tmp_path, release, threads):
+    bin_folder = tmp_path / "environment" / "bin"
+    if release:
+        (bin_folder.parent / f"lib/python3.11/site-packages/deepspeed-{release}.dist-info").mkdir(parents=True)
+    script = "import torch.distributed as d; print(d.ProcessGroupGloo(d.HashStore(), 0, 1).options._threads)"
+    command = [sys.executable, "-c", script]
+    told = subprocess.run(command, capture_output=True, text=True, env=lab.environment_of(bin_folder))
+    assert told.stdout.strip() == threads, told.stderr
+    shutil.rmtree(bin_folder.parent, ignore_errors=True)
+
+
 def test_one_device(toy):
     """The path that a GPU takes, on what is at hand; without a GPU nothing claims that there was one."""
     known, incident = toy
@@ -297,10 +398,45 @@ def test_disagreeing_runs_are_no_evidence(toy):
         lab.Observation("fine", "match", gradient_error=0.0),
         lab.Observation("fine", "diverge", gradient_error=0.1),
     )
-    assert lab.summarise([good, bad], {})[1]
-    assert lab.summarise([good, good], {"fine": bad})[1]
-    runs, faults = lab.summarise([good, good], {"fine": good})
-    assert not faults and runs[0].repeats == 2 and runs[0].alone
+    assert lab.summarise([good, bad], {}, {})[1]
+    assert lab.summarise([good, good], {"fine": bad}, {})[1]
+    runs, faults = lab.summarise([good, good], {"fine": good}, {"fine": {"strategy": "ddp"}})
+    assert not faults and runs[0].repeats == 2 and runs[0].alone and runs[0].facts == {"strategy": "ddp"}
+
+
+def test_evidence_is_whole_whoever_writes_it_and_is_killed(tmp_path):
+    """Two writers of one file, killed at any moment, 100 times; nothing is left in the end."""
+    chance = random.Random(20261122)
+    incident = SimpleNamespace(folder=tmp_path)
+    environment = {"name": "current", "date": "", "python": "", "platform": "", "world_size": 2, "versions": {}}
+    environment["versions"] = {f"package-{i}": str(i) for i in range(2000)}
+    evidence = catalog.Evidence(environment=environment, runs=[])
+    place = tmp_path / "evidence"
+    for _ in range(100):
+        writers = [writer(incident, evidence) for _ in range(2)]
+        until(lambda: (place / "current.json").is_file(), 10)
+        time.sleep(chance.random() / 30)
+        for each in writers:
+            os.kill(each, signal.SIGKILL)
+        assert [os.waitpid(each, 0)[1] for each in writers] == [signal.SIGKILL] * 2, "a writer stumbled"
+        json.loads((place / "current.json").read_text(encoding="utf-8"))
+    for left in place.glob("*.new"):
+        os.utime(left, (0, 0))
+    lab.write(incident, evidence)
+    assert os.listdir(place) == ["current.json"]
+    os.unlink(place / "current.json")
+    os.rmdir(place)
+
+
+def writer(incident, evidence) -> int:
+    """A process that writes evidence until it is killed."""
+    if process := os.fork():
+        return process
+    try:
+        while True:
+            lab.write(incident, evidence)
+    finally:
+        os._exit(1)
 
 
 def test_torn_logs_have_their_message():

@@ -57,7 +57,7 @@ def commands(known, tmp_path):
 
 def variant(**lines):
     changed = {f"--{name}": line for name, line in lines.items()}
-    return Variant("command", "launch.sh", Text(en="x", zh="x"), 2, "torchrun", (), {}, lines=changed)
+    return Variant("command", "launch.sh", Text(en="x", zh="x"), 2, "torchrun", {}, lines=changed)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_tiny_model_that_cannot_be_made_says_why(commands, tmp_path):
 
 
 def test_lines():
-    changed = launch.with_lines(SCRIPT, {"--fix": "", "--rate": "--rate 2 --more"})
+    changed = lab.with_lines(SCRIPT, {"--fix": "", "--rate": "--rate 2 --more"})
     assert "--fix" not in changed and "\n    --rate 2 --more \\\n" in changed and "# --rate is only" in changed
     for option in ("--none", "--ra"):
         with pytest.raises(lab.LabError, match="stands in 0 lines"):
-            launch.with_lines(SCRIPT, {option: ""})
+            lab.with_lines(SCRIPT, {option: ""})

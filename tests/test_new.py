@@ -38,5 +38,6 @@ def test_new_incident_from_skeleton_to_page(copy):
 def test_new_refuses_what_is_there_and_what_is_no_id(copy):
     before = sorted(copy.rglob("*"))
     assert "the file is there already" in command("new", "RO-0001", root=copy).stderr
-    assert "this is no id" in command("new", "RO-42", root=copy).stderr
+    for no_id in ("RO-42", "RO-０００１", "RO-٠٠٠١", "RO-0042/..", "ro-0042"):
+        assert "this is no id" in command("new", no_id, root=copy).stderr
     assert sorted(copy.rglob("*")) == before

@@ -7,7 +7,7 @@ import zipfile
 from urllib.parse import unquote, urldefrag
 
 import pytest
-from conftest import bytes_of, visit
+from conftest import bytes_of, edit, visit
 
 from readyonce import site
 
@@ -45,10 +45,22 @@ def test_no_page_asks_for_anything_outside_the_folder(browser, folder, pages):
         assert not complaints, (name, complaints)
 
 
-def test_pages_have_no_policy(folder, pages):
-    """On file:// search runs in a frame that a page writes, which a policy would stop."""
-    policy = 'http-equiv="Content-Security-Policy"'
-    assert not [name for name in pages if policy in (folder / name).read_text(encoding="utf-8")]
+def test_every_page_has_a_policy_and_it_is_strict(folder, pages):
+    for name in pages:
+        text = (folder / name).read_text(encoding="utf-8")
+        found = re.search(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)[1]
+        assert found.startswith("default-src 'none'; script-src file: 'sha256-"), name
+        assert "unsafe" not in found and "*" not in found and "http" not in found, name
+        assert text.index("Content-Security-Policy") < text.index("<link") and text.index("<meta charset") < 1024, name
+
+
+@pytest.mark.parametrize("markup", ["<script>broken = 1</script>", '<img src="x" onerror="broken = 1">'])
+def test_what_an_author_writes_does_not_run(browser, folder, tmp_path, markup):
+    shutil.copytree(folder, tmp_path / "copy")
+    edit(tmp_path / "copy" / "about.html", "</article>", f"{markup}</article>")
+    for _, page, _, complaints in visit(browser, f"{(tmp_path / 'copy').as_uri()}/", ["about.html"], offline=True):
+        assert not page.evaluate("'broken' in window")
+        assert any("stopped by script-src" in complaint for complaint in complaints), complaints
 
 
 def test_languages_lead_to_the_same_page_and_back(folder, pages):

@@ -3,15 +3,14 @@
 import ast
 import importlib.util
 import json
-import os
-import subprocess
+import re
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import KNOWN, ROOT
+from conftest import KNOWN
 
-from readyonce import lab
+from readyonce import counts, lab
 
 REPROS = [
     pytest.param(i.id, name, id=f"{i.id}/{name}")
@@ -19,7 +18,6 @@ REPROS = [
     for name in i.file.files
     if name.endswith(".py")
 ]
-SCRIPTS = sorted((ROOT / "snippets" / "errors").glob("*.py"))
 
 
 def loaded(incident, path):
@@ -51,19 +49,6 @@ def test_imports_nothing_of_the_project(known, incident, name):
     assert roots <= allowed, roots - allowed
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_fix_in_code_runs(script, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-B", script],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_the_config_on_the_page_is_the_one_that_was_run(known):
     folder = known.incidents["RO-0001"].folder
     module = loaded("RO-0001", folder / "zero.py")
@@ -71,15 +56,18 @@ def test_the_config_on_the_page_is_the_one_that_was_run(known):
     assert shown == module.config(module.VARIANTS["zero3-twice-reentrant-small-bucket-accumulate-1"], world_size=2)
 
 
-@pytest.mark.parametrize("arguments, said", [([], "right"), (["reentrant"], "WRONG GRADIENTS")])
-def test_the_check_for_readers_tells_right_from_wrong(known, arguments, said):
-    script = known.root / "snippets" / "concepts" / "right-gradients.py"
-    done = subprocess.run(
-        [*map(str, lab.torchrun(Path(sys.executable), 2)), str(script), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().endswith(f": {said}"), done.stdout
+@pytest.mark.parametrize("arguments, said, differ", [([], "right", False), (["reentrant"], "WRONG GRADIENTS", True)])
+def test_the_checks_for_readers_tell_right_from_wrong(known, tmp_path, arguments, said, differ):
+    script, python = known.root / "snippets" / "concepts" / "right-gradients.py", Path(sys.executable)
+    with lab.running([*lab.torchrun(python, 2), script, *arguments], python, str(tmp_path)) as process:
+        code = process.wait(180)
+    log = lab.log_of(tmp_path)
+    assert code == 0 and re.findall(r": (right|WRONG GRADIENTS)$", log, re.MULTILINE) == [said], log
+    assert ("rank 1 is not rank 0: 6 parameters" in log) == differ, log
+
+
+def test_what_concept_pages_count_is_counted_again(known):
+    for name, file in counts.files(known).items():
+        for seen in counts.measure(known, name, file, "current", Path(sys.executable)):
+            stored = counts.evidence(known)["current"].count(name, seen.setting)
+            assert (seen.count > 0, seen.of) == (stored.count > 0, stored.of), f"{name}, {seen.setting}"

@@ -56,7 +56,8 @@ def test_failing_variant_made_to_pass(copy):
 
 
 def test_fix_made_to_fail(copy):
-    edit(copy / "snippets/RO-0001/repro.py", '"non-reentrant": REENTRANT_FALSE', '"non-reentrant": {}')
+    edit(copy / "snippets/RO-0001/repro.py", '"reported": {},', '"reported": {}, "non-reentrant": {},')
+    edit(copy / "snippets/RO-0001/repro.py", '    "non-reentrant": REENTRANT_FALSE,\n    "non-reentrant-stack', '    "non-reentrant-stack')
     assert "declared match, saw error (ddp-ready-twice)" in red(copy, outcome_of("non-reentrant"))
 
 
@@ -85,6 +86,12 @@ def test_wrong_expected_message(copy):
     assert "does not fit the wordings" in red(copy, "test_check.py::test_nothing_to_mend")
 
 
+WRONG = """\
+    text: {en: "`find_unused_parameters=False`, the whole stack runs twice", zh: "`find_unused_parameters=False`，所有层整体运行两次"}
+    outcome: diverge
+"""
+
+
 def make_it_match_in_the_evidence(copy: Path, variant: str) -> None:
     path = copy / "snippets/RO-0001/evidence/current.json"
     data = json.loads(path.read_text(encoding="utf-8"))
@@ -103,8 +110,8 @@ def test_outcome_edited_in_evidence_and_declaration(copy):
     make_it_match_in_the_evidence(copy, "find-unused-false-stack-twice")
     edit(
         copy / "snippets/RO-0001/incident.yml",
-        "    outcome: diverge\n    claims: [find-unused-false]",
-        "    outcome: match\n    claims: [find-unused-false]",
+        WRONG,
+        WRONG.replace("diverge", "match"),
     )
     assert "declared match, saw diverge" in red(copy, outcome_of("find-unused-false-stack-twice"))
 
@@ -112,8 +119,8 @@ def test_outcome_edited_in_evidence_and_declaration(copy):
 def test_outcome_edited_in_the_declaration(copy):
     edit(
         copy / "snippets/RO-0001/incident.yml",
-        "    outcome: diverge\n    claims: [find-unused-false]",
-        "    outcome: match\n    claims: [find-unused-false]",
+        WRONG,
+        WRONG.replace("diverge", "match"),
     )
     assert "is declared match, and its run in `current` shows diverge" in red(
         copy, "test_check.py::test_nothing_to_mend"
@@ -121,13 +128,13 @@ def test_outcome_edited_in_the_declaration(copy):
 
 
 def test_verdict_that_no_longer_follows(copy):
-    # The claim was judged on cases that go wrong; without them the words under `when` are unfounded.
+    # Narrowed to the runs that come out right, the claim holds, and the words under `when` are unfounded.
     path = copy / "snippets/RO-0001/incident.yml"
     text = path.read_text(encoding="utf-8")
-    text = text.replace("    claims: [find-unused-false]\n", "").replace(
-        "[find-unused-false, reentrant-passes]", "[reentrant-passes]"
-    )
-    path.write_text(text.replace("[find-unused-false, fixed-graph]", "[fixed-graph]"), encoding="utf-8")
+    at = text.index("\n  find-unused-false:\n    text:\n")
+    scope = text.index("    scope: {", at)
+    narrow = "    scope: {runs: once, skips: never, second_use: none, backward_calls: once, "
+    path.write_text(text[:scope] + narrow + text[scope + len("    scope: {") :], encoding="utf-8")
     assert "claim `find-unused-false` has verdict `holds`, and `when` says it depends" in red(
         copy, "test_check.py::test_nothing_to_mend"
     )

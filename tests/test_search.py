@@ -85,10 +85,6 @@ def test_ids(capsys, search):
     judge(capsys, search, "ids", [(id, {f"incidents/{id}/"}) for id in KNOWN.incidents])
 
 
-def page_of(family: str) -> str:
-    return f"errors/{family}/" if KNOWN.families[family].page == "own" else "errors/look-alikes/"
-
-
 @pytest.mark.parametrize("base", ["address"], indirect=True)
 def test_error_texts(capsys, search):
     """Wordings, messages from logs and threads, and one message of each family from each incident's runs."""
@@ -97,7 +93,7 @@ def test_error_texts(capsys, search):
     for incident in KNOWN.incidents.values():
         runs = [run for evidence in incident.evidence.values() for run in evidence.runs if run.error]
         texts |= {run.message: run.error for run in {run.error: run for run in runs}.values()}
-    judge(capsys, search, "error texts", [(" ".join(text.split()), {page_of(name)}) for text, name in texts.items()])
+    judge(capsys, search, "error texts", [(" ".join(text.split()), {KNOWN.families[name].path}) for text, name in texts.items()])
 
 
 def test_options(capsys, search, built):

@@ -12,19 +12,19 @@ from conftest import KNOWN, RUNS
 LANGUAGES = {"en": "", "zh": "zh/"}
 # Written out here once more, on purpose: the sentence a reader sees must not be judged by the code that made it.
 SENTENCES = {
-    ("en", "match"): "trains right Parameters equal those of one process (",
+    ("en", "match"): "trains right Parameters equal those of one process.",
     ("en", "diverge"): "wrong gradients It finishes, and the parameters are off by ",
     ("en", "error"): "fails {title}",
-    ("zh", "match"): "训练正确 参数与单进程一致（",
+    ("zh", "match"): "训练正确 参数与单进程一致。",
     ("zh", "diverge"): "梯度错误 训练能跑完，但参数偏了 ",
     ("zh", "error"): "报错 {title}",
 }
 CELLS = {
     ("en", "match"): "trains right",
-    ("en", "diverge"): "wrong gradients {percent} %",
+    ("en", "diverge"): "wrong gradients {percent}%",
     ("en", "error"): "fails",
     ("zh", "match"): "训练正确",
-    ("zh", "diverge"): "梯度错误 {percent} %",
+    ("zh", "diverge"): "梯度错误 {percent}%",
     ("zh", "error"): "报错",
 }
 
@@ -92,10 +92,10 @@ def test_sentence_says_what_the_run_showed(pages, known, incident, variant, envi
             told = row[2] if environment == "current" else row[2].partition(f"{environment}{colon}")[2]
             assert told.startswith(wanted), row
             if run.outcome == "diverge":
-                assert float(re.search(r"([\d.]+) %", told)[1]) == pytest.approx(100 * run.gradient_error, rel=0.06)
+                assert float(re.search(r"([\d.]+)%", told)[1]) == pytest.approx(100 * run.gradient_error, rel=0.06)
     else:
         left, top, cell = page.cells[anchor(variant, environment)]
-        percent = f"{100 * run.gradient_error:.2g}" if run.outcome == "diverge" else ""
+        percent = f"{float(f'{100 * run.gradient_error:.2g}'):g}" if run.outcome == "diverge" else ""
         assert cell == CELLS[language, run.outcome].format(percent=percent)
         comma = {"en": ", ", "zh": "，"}[language]
         assert f"{left}{comma}{top}" == comma.join(words_of(it, variant, language))
@@ -119,7 +119,12 @@ def test_ids_are_the_same_everywhere(pages, built, root, language):
     snippets = {path.name for path in (root / "snippets").glob("RO-*")}
     articles = {path.stem for path in (root / "docs" / language / "incidents").glob("RO-*.md")}
     indexes = [
-        {row[0][:7] for row in pages[f"{LANGUAGES[language]}{name}index.html"].rows if row[0].startswith("RO-")}
+        {
+            id
+            for row in pages[f"{LANGUAGES[language]}{name}index.html"].rows
+            if len(row) == 3  # what one sees, whose it is, the fix
+            for id in re.findall(r"RO-\d{4}", row[1])
+        }
         for name in ("", "incidents/")
     ]
     listed = {entry["id"] for entry in json.loads((built / "api/v1/incidents.json").read_text(encoding="utf-8"))}
@@ -187,15 +192,16 @@ def test_each_page_leads_to_itself_in_the_other_language(pages, built):
 
 def test_claims_json_follows_from_the_evidence(built, known):
     for entry in json.loads((built / "api/v1/claims.json").read_text(encoding="utf-8")):
-        incident = known.incidents[entry["incident"]]
         assert set(entry["text"]) == {"en", "zh"} and all(entry["text"].values())
         truths = []
         for label, predicted in entry["predicted"].items():
-            run = incident.run(*label.split("@"))
+            id, _, rest = label.partition("/")
+            run = known.incidents[id].run(*rest.split("@"))
             assert entry["observed"][label] == run.outcome
             truths.append(predicted.split(":")[0] == run.outcome and predicted.split(":")[1:] in ([], [run.error]))
         if entry["basis"] == "run":
-            assert entry["verdict"] == ("holds" if all(truths) else "depends" if any(truths) else "fails")
+            share = sum(truths) / len(truths)
+            assert entry["verdict"] == ("holds" if share == 1 else "fails" if share < 1 / 8 else "depends")
 
 
 def test_readme_lists_every_incident(root):

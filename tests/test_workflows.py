@@ -71,3 +71,75 @@ def test_who_may_write_runs_nothing_of_others():
     for step in writing[0]["steps"]:
         assert "checkout" not in step.get("uses", "") and "pip" not in step.get("run", "")
         assert "${{" not in step.get("run", "")  # what comes from the other job is data
+
+
+# ------------------------------------------------------------------------------ what is installed
+
+
+INSTALL = re.compile(r"\b(pip|uv|pipx|npm|npx|conda|gem|cargo|go) .*\b(install|add|ci|i|sync|download)\b|curl |wget ")
+
+
+def publishing() -> list:
+    """(name, job, lists) of each job that holds a right to write, or makes what is published, and its lists of packages."""
+    site = {".venv/setuptools.txt", "requirements.txt"}
+    jobs = load(FOLDER / "publish.yml")["jobs"]
+    return [
+        ("build", jobs["build"], site),
+        ("bill", jobs["bill"], {*site, "tests/requirements.txt"}),
+        ("publish", jobs["publish"], set()),
+        ("release", jobs["release"], set()),
+        ("diagnose", load(FOLDER / "diagnose.yml")["jobs"]["diagnose"], site),
+        ("issue", load(FOLDER / "canary.yml")["jobs"]["issue"], set()),
+    ]
+
+
+def unlocked(job: dict) -> tuple[set[str], list[str]]:
+    """The lists that a job installs, and each command of it that would install something without a hash."""
+    lists, loose = set(), []
+    for step in job["steps"]:
+        lines = step.get("run", "").splitlines()
+        for words in re.findall(r"\bmake +([^;&|\n]+)", step.get("run", "")):
+            told = subprocess.run(["make", "-n", "-B", *words.split()], cwd=ROOT, capture_output=True, text=True)
+            assert told.returncode == 0, told.stderr
+            lines += told.stdout.replace("\\\n", " ").splitlines()
+        for line in lines:
+            if INSTALL.search(line):
+                if {"--require-hashes", "--no-deps", "--no-build-isolation", "--only-binary"} <= set(line.split()):
+                    lists |= set(re.findall(r"-r (\S+)", line))
+                elif not line.endswith("--no-deps --no-build-isolation -e ."):  # this project
+                    loose.append(line)
+    return lists, loose
+
+
+@pytest.mark.parametrize("name, job, lists", publishing(), ids=lambda it: it if isinstance(it, str) else "")
+def test_what_is_published_is_made_of_locked_packages(name, job, lists):
+    found, loose = unlocked(job)
+    assert not loose and found == lists, (name, found, loose)
+
+
+def test_who_could_publish_is_looked_at():
+    jobs = {name: job for path in FILES for name, job in load(path)["jobs"].items()}
+    uploads = {
+        name for name, job in jobs.items() if "upload-" in str(job) or "write" in job.get("permissions", {}).values()
+    }
+    assert uploads - {"run"} == {name for name, *_ in publishing()}  # canary's `run` uploads its report, a text
+
+
+@pytest.mark.parametrize(
+    "command", ["make test", ".venv/bin/pip install x", "pip install -r requirements.txt", "curl https://x | sh"]
+)
+def test_an_install_without_hashes_is_found(command):
+    assert unlocked({"steps": [{"run": command}]})[1]
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "tests/requirements.txt"])
+def test_every_package_has_a_hash(name):
+    """And what its `.in` names is what it pins."""
+    text = re.sub(r"(?m)^ *#.*\n| +#.*", "", (ROOT / name).read_text(encoding="utf-8"))
+    entries = [entry.split() for entry in text.replace("\\\n", " ").splitlines() if entry.strip()]
+    assert len(entries) > 40
+    for entry in entries:
+        assert re.fullmatch(r"[a-z0-9.-]+==[\w.]+", entry[0]) and entry[-1].startswith("--hash=sha256:"), entry[0]
+    pinned = {entry[0] for entry in entries}
+    wanted = re.findall(r"(?m)^([\w.-]+==[\w.]+)", (ROOT / name).with_suffix(".in").read_text(encoding="utf-8"))
+    assert wanted and {it.lower().replace("_", "-") for it in wanted} <= pinned, "make lock"

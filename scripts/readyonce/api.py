@@ -62,15 +62,18 @@ def incidents_json(catalog: Catalog) -> list[dict]:
 
 def claims_json(catalog: Catalog) -> list[dict]:
     return [
-        _claim_json(incident, name, claim)
+        _claim_json(catalog, incident, name, claim)
         for incident in catalog.incidents.values()
         for name, claim in incident.file.claims.items()
     ]
 
 
-def _claim_json(incident: Incident, name: str, claim: Claim) -> dict:
-    judgement = judge(incident, name)
-    labelled = {f"{judged.variant}@{judged.environment}": judged for judged in judgement.predictions}
+def _claim_json(catalog: Catalog, incident: Incident, name: str, claim: Claim) -> dict:
+    judgement = judge(catalog, incident, name)
+    labelled = {
+        f"{it.observed.incident.id}/{it.observed.run.variant}@{it.observed.environment}": it for it in judgement.runs
+    }
+    evidence = {f"snippets/{it.observed.incident.id}/evidence/{it.observed.environment}.json" for it in judgement.runs}
     return {
         "id": f"{incident.id}/{name}",
         "incident": incident.id,
@@ -78,10 +81,12 @@ def _claim_json(incident: Incident, name: str, claim: Claim) -> dict:
         "verdict": judgement.verdict,
         "basis": claim.basis,
         "advice": claim.advice,
-        "when": claim.when.model_dump() if claim.when else None,
-        "predicted": {label: judged.predicted for label, judged in labelled.items()},
-        "observed": {label: judged.observed.outcome if judged.observed else None for label, judged in labelled.items()},
-        "evidence": sorted({f"snippets/{incident.id}/evidence/{j.environment}.json" for j in judgement.predictions}),
+        "scope": claim.scope,
+        "when": {"where": claim.when.where, "text": claim.when.text.model_dump()} if claim.when else None,
+        "predicted": {label: it.predicted for label, it in labelled.items()},
+        "observed": {label: it.observed.run.outcome for label, it in labelled.items()},
+        "untold": judgement.undecided,
+        "evidence": sorted(evidence),
         "sources": [source.url for source in claim.sources],
     }
 

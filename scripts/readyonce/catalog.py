@@ -18,26 +18,28 @@ from pathlib import Path, PurePath
 from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError, model_validator
 
 from readyonce import project
+from readyonce.facts import Query, Value, fits, named
 from readyonce.project import LANGUAGES as LANGUAGES
 from readyonce.terminal import printable
 
 BASELINE = "reported"  # the variant that shows the incident as it was reported
 
 Language = Literal["en", "zh"]
-Outcome = Literal["error", "match", "diverge", "hang"]
+Outcome = Literal["error", "match", "diverge", "still", "hang"]
 Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Plain = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^<>]+$")]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")]
-IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}$")]
+IncidentId = Annotated[str, StringConstraints(pattern=r"^RO-[0-9]{4}$")]
 # Names become paths: none of them leads out of its folder.
 FileName = Annotated[str, StringConstraints(pattern=r"^\w[\w.-]*$")]
 EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
 Quantity = Literal["seconds_per_step", "peak_memory"]
-Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
+Prediction = Annotated[str, StringConstraints(pattern=r"^(match|diverge|still|hang|error(:[a-z0-9]+(-[a-z0-9]+)*)?)$")]
+Setting = Literal["checkpointing", "find-unused", "zero-input"]  # what frameworks/ tells how to set
 SourceLink = Annotated[str, StringConstraints(pattern=r"^([\w.-]+/[\w.-]+(#\d+|@[^\s:]+:\S+)|https://\S+)$")]
 
 
@@ -51,7 +53,8 @@ class Problem:
     remedy: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.what}\n    {self.remedy}"
+        what = " ".join(self.what.split())  # it may quote a whole block
+        return f"{self.file}:{self.line}: {what}\n    {self.remedy}"
 
 
 class CatalogError(Exception):
@@ -118,11 +121,11 @@ class VariantEntry(Declaration):
     text: Text
     processes: int = Field(2, ge=1)
     launcher: Literal["torchrun", "python"] = "torchrun"
-    claims: list[Slug] = []
     shows: list[NonEmpty] = []  # what its message contains, beyond the family's wording
     lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
     only: list[EnvironmentName] | None = None  # the environments it runs in, where they are not all of its file's
     differs: dict[EnvironmentName, Declaration] = {}  # environment -> the outcome there, where it is another
+    unusable: dict[EnvironmentName, Text] = {}  # environment -> why what it does there says nothing
 
 
 class MatrixCase(Declaration):
@@ -135,8 +138,8 @@ class Matrix(Model):
     file: FileName
     axes: list[dict[Slug, Text]] = Field(min_length=2)
     only: dict[EnvironmentName, list[str]] = {}  # environment -> globs: what runs there, where it is not all
+    alone: list[str] = []  # globs: what runs in a launch of its own only; what ran before it decides how it ends
     cases: list[MatrixCase]
-    claims: dict[Slug, list[str]] = {}
     chart: list[Quantity] = []  # drawn as bars: a row for each word of the first axis, a bar for each of the second
 
     def names(self) -> Iterator[tuple[str, ...]]:
@@ -151,26 +154,44 @@ class Measured(Model):
     quantity: Quantity
 
 
+class Case(Model):
+    """What the runs that fit `where` show, if a claim is true."""
+
+    where: Query = {}
+    outcome: Prediction
+
+
+class When(Model):
+    """The condition under which a claim is right: a query, and its words."""
+
+    where: Query
+    text: Text
+
+
 class Claim(Model):
-    """Advice or an explanation in circulation, written as a prediction."""
+    """Advice or an explanation in circulation, written as a prediction about every run that fits its scope.
+
+    Of several cases the first that fits a run predicts its outcome.
+    """
 
     text: Text
     basis: Literal["run", "source", "measured", "inferred"]
-    predicts: Prediction | dict[str, Prediction] = {}
-    otherwise: dict[str, Prediction] = {}  # explanations: what the runs would show if it were false
+    scope: Query | None = None
+    predicts: Prediction | list[Case] | None = None
+    otherwise: list[Case] = []  # explanations: what runs would show if it were false
     explanation: bool = False
     supports: Literal["holds", "fails", "depends"] | None = None  # what the sources support
     measured: list[Measured] = []
     sources: list[Source] = []
-    advice: Literal["yes", "no", "only if"]
+    advice: Literal["yes", "no", "only if"] | None = None  # for what one can do; an explanation has none
     note: Text  # what to do, and the cost
-    when: Text | None = None  # for `depends`: what decides
+    when: When | None = None  # for `depends`
     why: Text | None = None  # for `open`: why nothing decides it yet
 
 
 class Affected(Model):
     package: NonEmpty
-    introduced: NonEmpty
+    introduced: NonEmpty | None = None  # not the oldest that was run: `text` tells that
     fixed: NonEmpty | None = None
     text: Text
     basis: Literal["run", "source", "inferred"]
@@ -202,7 +223,7 @@ class Hint(Model):
 
 
 class Reported(Model):
-    date: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\d$")]
+    date: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
     source: SourceLink
     hardware: Text
 
@@ -250,6 +271,7 @@ class Environment(Model):
     platform: str
     device: str = ""  # this and the next are unknown where nothing ran
     backend: str = ""
+    gloo_threads: int | None = None  # of each process group; torch's own number is two
     world_size: int
     versions: dict[str, str]
 
@@ -270,6 +292,7 @@ class Run(Model):
 
     variant: Slug
     outcome: Outcome
+    facts: dict[str, Value] = {}
     error: Slug | None = None
     message: str | None = None
     gradient_error: float | None = None
@@ -290,6 +313,7 @@ class Evidence(Model):
     environment: Environment
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
+    unusable: list[Run] = []  # how they ended is recorded, and judges nothing
     not_run: str | None = None  # why nothing could be run in it
 
     @cached_property
@@ -306,6 +330,13 @@ class Wording(Model):
     text: Text  # where and since when it reads so
 
 
+class Question(Model):
+    """Tells the cases of an error apart; `then` may hold links, as seen from errors/."""
+
+    ask: Text
+    then: Text
+
+
 class FamilyFile(Model):
     family: Slug
     title: Text
@@ -314,13 +345,16 @@ class FamilyFile(Model):
     # a warning to any exception at all and to training that goes on.
     yields: Literal["warning", "consequence"] | None = None
     text: Text  # how to tell it apart
+    fix: Text | None = None  # of all its cases
+    settings: list[Setting] = []  # what of frameworks/ makes the fix, the first first
+    questions: list[Question] = []  # asked in this order
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []
 
     @property
     def source(self) -> str:
         """Where it is described, as a link below `errors/`."""
-        return f"{self.family}.md" if self.page == "own" else f"look-alikes.md#{self.family}"
+        return f"{self.family}.md" if self.page == "own" else f"look-alikes/{self.family}.md"
 
     @property
     def path(self) -> str:
@@ -349,19 +383,37 @@ def _squeeze(text: str) -> str:
     return " ".join(text.split())
 
 
-RunPattern = Annotated[str, StringConstraints(pattern=r"^RO-\d{4}/[a-z0-9*?\[\]-]+(@[a-z0-9.-]+)?$")]
+class Slice(Model):
+    """A row or a column of the decision table: the runs that fit `where`."""
 
-
-class DecisionRow(Model):
     text: Text
-    cells: dict[Slug, list[RunPattern]]  # column -> the runs whose outcomes the cell shows
+    where: Query
 
 
 class DecisionFile(Model):
-    """`decision.yml`: rows are ways to train, columns are settings, cells name runs."""
+    """`decision.yml`: rows are ways to train, columns are settings; a cell is all runs that fit both."""
 
-    columns: dict[Slug, Text]
-    rows: list[DecisionRow]
+    columns: dict[Slug, Slice]
+    rows: list[Slice]
+
+
+class Fact(Model):
+    """A word of the vocabulary: what may be said of a run."""
+
+    text: Text
+    values: dict[str, Text] = {}
+    kind: Literal["value", "number", "version", "word"] = "value"
+    usually: str | None = None  # what a query means that does not name it
+    optional: bool = False  # a run that says nothing of it has nothing of the kind
+
+
+class Rule(Model):
+    """What a launch tells of a run where its words and its versions fit."""
+
+    text: str = ""
+    where: Query = {}
+    facts: dict[str, Value]
+    sources: list[Source] = []
 
 
 class Phrase(Text):
@@ -384,7 +436,7 @@ class DiagnoseFile(Model):
     words: dict[Slug, Phrase]
 
 
-M = TypeVar("M", bound=Model)
+M = TypeVar("M", bound=BaseModel)
 
 
 # ------------------------------------------------------------------------------ the catalog
@@ -399,10 +451,11 @@ class Variant:
     text: Text
     processes: int
     launcher: str
-    claims: tuple[str, ...]
     declared: dict[str, Declaration]
     shows: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
+    unusable: dict[str, Text] = field(default_factory=dict)  # environment -> why; not among `declared`
+    alone: bool = False  # in a launch of its own only
 
     @property
     def is_command(self) -> bool:
@@ -443,20 +496,31 @@ class Incident:
         ran = {run.error for evidence in self.evidence.values() for run in evidence.runs if run.error}
         return frozenset({*self.file.errors, *ran})
 
-    def judged_on(self, claim: str) -> list[tuple[Variant, str]]:
-        """Every (variant, environment) whose variant names the claim: nobody can pick cases."""
-        return [
-            (variant, environment)
-            for variant in self.variants.values()
-            if claim in variant.claims
-            for environment in variant.declared
-            if environment not in self.not_run
-        ]
-
     @property
     def not_run(self) -> set[str]:
         """The environments of which it is recorded why nothing could be run there."""
         return {name for name, evidence in self.evidence.items() if evidence.not_run}
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run and its facts."""
+
+    incident: Incident
+    variant: Variant
+    environment: str
+    run: Run
+    facts: dict[str, Value]
+
+    @property
+    def name(self) -> str:
+        return f"{self.incident.id}/{self.run.variant}" + (
+            "" if self.environment == "current" else f"@{self.environment}"
+        )
+
+    @property
+    def label(self) -> str:
+        return f"{self.run.outcome}:{self.run.error}" if self.run.error else self.run.outcome
 
 
 @dataclass
@@ -464,21 +528,42 @@ class Catalog:
     root: Path
     incidents: dict[str, Incident] = field(default_factory=dict)
     families: dict[str, FamilyFile] = field(default_factory=dict)
+    vocabulary: dict[str, Fact] = field(default_factory=dict)
     decision: DecisionFile | None = None
     diagnose: DiagnoseFile | None = None
+    frameworks: dict[str, Any] = field(default_factory=dict)  # name -> frameworks.FrameworkFile, in their order
+    stack_runs: dict[str, Any] = field(default_factory=dict)  # what proves them: script and word -> frameworks.Seen
     problems: list[Problem] = field(default_factory=list)
     _texts: dict[str, str] = field(default_factory=dict)
+    _fitting: dict[str, tuple[list[Observed], int]] = field(default_factory=dict)
 
     def is_files_page(self, path: PurePath) -> bool:
         """Whether `readyonce render` writes this page as a whole: all files of an incident."""
         return path.name == "files.md" and path.parent.name in self.incidents
 
+    def is_generated(self, path: PurePath) -> bool:
+        """Whether `readyonce render` writes this page as a whole."""
+        return self.is_files_page(path) or (path.parent.name == "look-alikes" and path.stem in self.families)
+
     def text(self, path: Path) -> str:
-        """A file's text; each file is read once."""
+        """A file's text; each file is read once. A `CatalogError` where it is not UTF-8."""
         name = str(path)  # a text is hashed faster
         if name not in self._texts:
-            self._texts[name] = path.read_text(encoding="utf-8")
+            try:
+                self._texts[name] = path.read_text(encoding="utf-8")
+            except UnicodeDecodeError as error:
+                line = error.object.count(b"\n", 0, error.start) + 1
+                file = os.path.relpath(path, self.root)
+                raise CatalogError([Problem(file, line, "the file is not UTF-8", "Save it as UTF-8.")]) from None
         return self._texts[name]
+
+    def text_or_problem(self, path: Path) -> str:
+        """The same; where it is not UTF-8, a problem is added, and what cannot be read is replaced."""
+        try:
+            return self.text(path)
+        except CatalogError as error:
+            self.problems += error.problems
+            return self._texts.setdefault(str(path), path.read_text(encoding="utf-8", errors="replace"))
 
     def family_of(self, message: str) -> str | None:
         """The one family whose wording the message has; None when none or several do."""
@@ -486,23 +571,63 @@ class Catalog:
         found = [family for family in found if not family.yields] or found
         return found[0].family if len(found) == 1 else None
 
-    def runs(self, pattern: str) -> list[tuple[Incident, str, Run]]:
-        """(incident, environment, run) for `RO-0001/GLOB@environment`; `current` when none is named."""
-        id, _, rest = pattern.partition("/")
-        glob, _, environment = rest.partition("@")
-        environment = environment or "current"
-        incident = self.incidents.get(id)
-        evidence = incident.evidence.get(environment) if incident else None
+    @cached_property
+    def observed(self) -> list[Observed]:
+        """Every run of every incident, with its facts. Whatever judges, judges these."""
         return [
-            (incident, environment, run)
-            for run in (evidence.runs if evidence else [])
-            if fnmatchcase(run.variant, glob)
+            Observed(incident, variant, environment, run, self._facts(incident, variant, evidence.environment, run))
+            for incident in self.incidents.values()
+            for environment, evidence in incident.evidence.items()
+            for run in evidence.runs
+            if (variant := incident.variants.get(run.variant))
         ]
+
+    def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
+        """What the run told, and of the environment what it used."""
+        used = {"torch", *imports(self.text(incident.folder / variant.file))}
+        versions = {
+            name.lower(): release.partition("+")[0]
+            for name, release in environment.versions.items()
+            if variant.is_command or name in used
+        }
+        launch = {"launcher": variant.launcher, "processes": variant.processes, "framework": "none"}
+        return {**launch, "device": environment.device, **versions, **run.facts}
+
+    def run_named(self, name: str) -> Observed | None:
+        """The run of `RO-0001/VARIANT@ENVIRONMENT`; without an environment, of the current one."""
+        return next((it for it in self.observed if it.name == name.removesuffix("@current")), None)
+
+    def fitting(self, query: Query) -> tuple[list[Observed], int]:
+        """All runs that fit a query, and how many do not tell enough to say so."""
+        key = json.dumps(query, sort_keys=True)
+        if key not in self._fitting:  # claims of several incidents ask alike
+            self._fitting[key] = self._find(query)
+        return self._fitting[key]
+
+    def _find(self, query: Query) -> tuple[list[Observed], int]:
+        asked = named(query)
+        usual = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually and name not in asked}
+        meant = [it for it in self.observed if all(it.facts.get(name, value) == value for name, value in usual.items())]
+        answers = [(observed, self.fits(query, observed)) for observed in meant]
+        return [observed for observed, answer in answers if answer], sum(answer is None for _, answer in answers)
+
+    def fits(self, query: Query, observed: Observed) -> bool | None:
+        return fits(query, observed.facts, self._optional)
+
+    @cached_property
+    def _optional(self) -> frozenset[str]:
+        return frozenset(name for name, fact in self.vocabulary.items() if fact.optional)
 
     def require_sound(self) -> Catalog:
         if self.problems:
             raise CatalogError(self.problems)
         return self
+
+
+@lru_cache(256)
+def imports(source: str) -> frozenset[str]:
+    """The packages that a file imports."""
+    return frozenset(re.findall(r"^ *(?:import|from) (\w+)", source, re.MULTILINE))
 
 
 def find_root() -> Path:
@@ -520,6 +645,8 @@ def load(root: Path, only: str | None = None) -> Catalog:
         _refuse_links(catalog, snippets, root / "docs")
         if (path := snippets / "decision.yml").is_file():
             catalog.decision = read(catalog, path, DecisionFile)
+        if (path := snippets / "facts.yml").is_file():
+            catalog.vocabulary = read_all(catalog, path, Fact)
         catalog.diagnose = read(catalog, snippets / "diagnose.yml", DiagnoseFile)
     for path in sorted((snippets / "errors").glob("*.yml")):
         if family := read(catalog, path, FamilyFile):
@@ -532,6 +659,9 @@ def load(root: Path, only: str | None = None) -> Catalog:
                     f"Name the file {family.family}.yml, or the family {path.stem}.",
                 )
             catalog.families[path.stem] = family
+    from readyonce import frameworks  # which needs the models here
+
+    catalog.frameworks, catalog.stack_runs = frameworks.load(catalog)
     folders = [snippets / only] if only else sorted(snippets.glob("RO-*"))
     for folder in folders:
         _load_incident(catalog, folder)
@@ -579,14 +709,14 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             entry.text,
             entry.processes,
             entry.launcher,
-            tuple(entry.claims),
             {
                 where: entry.differs.get(where) or Declaration(outcome=entry.outcome, error=entry.error)
                 for where in file.files.get(entry.file, [])
-                if entry.only is None or where in entry.only
+                if (entry.only is None or where in entry.only) and where not in entry.unusable
             },
             tuple(entry.shows),
             entry.lines,
+            entry.unusable,
         )
         for name, entry in file.variants.items()
     }
@@ -602,7 +732,6 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
     name = "-".join(words)
     texts = [axis[word] for axis, word in zip(matrix.axes, words)]
     text = Text(en=", ".join(t.en for t in texts), zh="，".join(t.zh for t in texts))
-    claims = tuple(c for c, globs in matrix.claims.items() if any(fnmatchcase(name, g) for g in globs))
     declared = {}
     for environment in file.files.get(matrix.file, []):
         if not any(fnmatchcase(name, pattern) for pattern in matrix.only.get(environment, ["*"])):
@@ -622,7 +751,8 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
             )
         else:
             declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
-    return Variant(name, matrix.file, text, 2, "torchrun", claims, declared)
+    alone = any(fnmatchcase(name, pattern) for pattern in matrix.alone)
+    return Variant(name, matrix.file, text, 2, "torchrun", declared, alone=alone)
 
 
 def _same_kind(pattern: str, label: str) -> bool:
@@ -726,8 +856,8 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
         data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
         add(catalog, path, (), "the file is missing", "`readyonce new ID` makes every file an incident needs.")
-    except UnicodeDecodeError:
-        add(catalog, path, (), "the file is not UTF-8", "Save it as UTF-8.")
+    except CatalogError as error:
+        catalog.problems += error.problems
     except json.JSONDecodeError as error:
         add(
             catalog,
@@ -748,6 +878,12 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
             for fault in error.errors():
                 add(catalog, path, fault["loc"], *_explain(fault))
     return None
+
+
+def read_all(catalog: Catalog, path: Path, model: type[M]) -> dict[str, M]:
+    """Read a file that maps names to things of one kind."""
+    whole = read(catalog, path, RootModel[dict[str, model]])
+    return whole.root if whole else {}
 
 
 def explain_yaml(error: yaml.YAMLError) -> tuple[int, str, str]:
@@ -791,7 +927,7 @@ def line_of(path: Path, keys: tuple) -> int:
     if not keys or not path.is_file():
         return 1
     try:
-        node, line = yaml.compose(path.read_text(encoding="utf-8"), Loader=_Loader), 1
+        node, line = _composed(path.read_text(encoding="utf-8", errors="replace")), 1
     except yaml.YAMLError:  # JSON may hold letters that YAML does not allow
         return 1
     for key in keys:
@@ -804,3 +940,8 @@ def line_of(path: Path, keys: tuple) -> int:
                 break
             line, node = found[0][0].start_mark.line + 1, found[0][1]
     return line
+
+
+@lru_cache(4)  # a file with one fault has many
+def _composed(text: str) -> yaml.Node:
+    return yaml.compose(text, Loader=_Loader)

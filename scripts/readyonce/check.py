@@ -2,28 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import yaml
 
-from readyonce import articles, lab, launch, render
+from readyonce import articles, counts, frameworks, lab, render
 from readyonce.articles import Block, Include, Page
-from readyonce.catalog import BASELINE, LANGUAGES, Catalog, CatalogError, Incident, Problem, Variant, add, parse_yaml
-from readyonce.verdicts import judge, predicted_for
+from readyonce.catalog import (
+    BASELINE,
+    LANGUAGES,
+    Catalog,
+    CatalogError,
+    Claim,
+    Fact,
+    Incident,
+    Observed,
+    Problem,
+    Variant,
+    add,
+    load,
+    parse_yaml,
+)
+from readyonce.facts import Query, Value, bounds
+from readyonce.verdicts import Judgement, judge
 
 Recorded = dict[str, dict[str, list[str]]]  # command -> environment -> the options that its parser has there
+FACTS = "Run `readyonce facts --write`."
 VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
 
 
 def problems(catalog: Catalog) -> list[Problem]:
     """Every problem of the catalog and of the pages, in the order of files and lines."""
+    _encodings(catalog)
+    _facts(catalog)
     _decision(catalog)
+    counts.check(catalog)
+    frameworks.check(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)
@@ -31,9 +52,37 @@ def problems(catalog: Catalog) -> list[Problem]:
         _claims(catalog, incident)
         _environments(catalog, incident)
         _filled(catalog, incident)
-    _pages(catalog)
-    _generated(catalog)
+    try:
+        made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
+        committed = render.committed(catalog)
+    except Exception:
+        if not catalog.problems:
+            raise
+        made = None  # what is told above must be mended before anything can be made of it
+    _pages(catalog, made)
+    if made is not None:
+        _generated(catalog, committed)
     return sorted(set(catalog.problems))
+
+
+def or_raise(root: Path | None, error: Exception) -> CatalogError:
+    """Where a command stumbled: what is wrong with its sources, or, where nothing is, the error itself."""
+    try:
+        found = problems(load(root)) if root else []
+    except Exception:  # then the first error tells more
+        found = []
+    if not found:
+        raise error
+    return CatalogError(found)
+
+
+def _encodings(catalog: Catalog) -> None:
+    """Told first, with their lines, and read all the same: the other rules see what can be read."""
+    root = catalog.root
+    places = (root.glob("*.md"), root.glob("*.yml"), (root / "docs").rglob("*.md"), (root / "snippets").rglob("*.*"))
+    for path in itertools.chain(*places):
+        if path.is_file() and not path.is_symlink() and path.suffix != ".pyc":
+            catalog.text_or_problem(path)
 
 
 # ------------------------------------------------------------------------------ metadata and runs
@@ -86,12 +135,11 @@ def _families(catalog: Catalog, incident: Incident) -> None:
             fits(case.outcome, case.error, ("matrices", i, "cases", j, "outcome"))
             for k, pattern in enumerate(case.variants):
                 _used(catalog, incident, pattern, ("matrices", i, "cases", j, "variants", k), labels=True)
+        for k, pattern in enumerate(matrix.alone):
+            _used(catalog, incident, pattern, ("matrices", i, "alone", k))
         for environment, patterns in matrix.only.items():
             for k, pattern in enumerate(patterns):
                 _used(catalog, incident, pattern, ("matrices", i, "only", environment, k))
-        for claim, patterns in matrix.claims.items():
-            for k, pattern in enumerate(patterns):
-                _used(catalog, incident, pattern, ("matrices", i, "claims", claim, k))
 
 
 def _used(catalog: Catalog, incident: Incident, pattern: str, where: tuple, labels: bool = False) -> None:
@@ -171,8 +219,8 @@ def _command(catalog: Catalog, incident: Incident, variant: Variant) -> None:
             f"Add {incident.folder.name}/tiny.py; contributing says what it prints.",
         )
     try:
-        script = (incident.folder / variant.file).read_text(encoding="utf-8")
-        launch.with_lines(script, variant.lines | incident.file.reference)
+        script = catalog.text(incident.folder / variant.file)
+        lab.with_lines(script, variant.lines | incident.file.reference)
     except OSError:
         return  # said already
     except lab.LabError as error:
@@ -235,11 +283,19 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     f"variant `{variant.name}` is declared {declared}, and its run in `{environment}` shows {run.declaration}",
                     f"The run is right. {VERIFY.format(incident.id)}",
                 )
+        recorded = {
+            name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}
+        }
+        for environment in recorded ^ variant.unusable.keys():
+            what = f"that `{variant.name}` is unusable in `{environment}` is " + (
+                "stored, not declared" if environment in recorded else "declared, not stored"
+            )
+            add(catalog, path, (*where, "unusable"), what, f"The run is right. {VERIFY.format(incident.id)}")
     for environment, evidence in incident.evidence.items():
         record = incident.folder / "evidence" / f"{environment}.json"
         for index, run in enumerate(evidence.runs):
             variant = incident.variants.get(run.variant)
-            if variant is None or environment not in variant.declared:
+            if variant is None or environment not in variant.declared:  # what is unusable stands in a list of its own
                 add(
                     catalog,
                     record,
@@ -278,53 +334,32 @@ def _filled(catalog: Catalog, incident: Incident) -> None:
 
 def _claims(catalog: Catalog, incident: Incident) -> None:
     path = incident.folder / "incident.yml"
-    for name, entry in incident.file.variants.items():
-        for index, claim in enumerate(entry.claims):
-            _claim_exists(catalog, incident, claim, ("variants", name, "claims", index))
-        if name == BASELINE and entry.claims:
-            add(
-                catalog,
-                path,
-                ("variants", name, "claims"),
-                "the baseline names a claim",
-                "That it fails proves nothing. Take the claim out.",
-            )
-    for index, matrix in enumerate(incident.file.matrices):
-        for claim in matrix.claims:
-            _claim_exists(catalog, incident, claim, ("matrices", index, "claims", claim))
-
     for name, claim in incident.file.claims.items():
 
-        def fault(key: str | None, what: str, remedy: str) -> None:
+        def fault(key: str, what: str, remedy: str, name: str = name) -> None:
             add(catalog, path, ("claims", name, *([key] if key else [])), f"claim `{name}` {what}", remedy)
 
-        judged = incident.judged_on(name)
-        if claim.basis in ("run", "inferred") and not judged:
-            fault(None, "names no variant", "Name the claim under `claims:` of each variant that applies its advice.")
-        for variant, environment in judged:
-            if not predicted_for(claim, variant.name, environment):
-                fault(
-                    "predicts",
-                    f"predicts nothing for `{variant.name}`, which names it",
-                    "Predict its outcome, or take the claim out of the variant.",
-                )
-        if isinstance(claim.predicts, dict):
-            labels = {v.name for v, _ in judged} | {f"{v.name}@{e}" for v, e in judged}
-            for pattern in claim.predicts:
-                if not any(fnmatchcase(label, pattern) for label in labels):
+        where = ("claims", name)
+        cases = [("predicts", case) for case in claim.predicts or [] if not isinstance(case, str)]
+        cases += [("otherwise", case) for case in claim.otherwise]
+        queries = [("scope", claim.scope), *((key, case.where) for key, case in cases)]
+        queries += [("when", claim.when.where)] if claim.when else []
+        if not all([_query(catalog, path, (*where, key), query) for key, query in queries if query is not None]):
+            continue
+        predictions = [claim.predicts] if isinstance(claim.predicts, str) else []
+        for prediction in (*predictions, *(case.outcome for _, case in cases)):
+            family = prediction.partition(":")[2]
+            if family and family not in catalog.families:
+                fault("predicts", f"predicts `{family}`, which is no error family", "Name one of snippets/errors/.")
+        if claim.basis in ("run", "inferred"):
+            for key in ("scope", "predicts"):
+                if getattr(claim, key) is None:
                     fault(
-                        "predicts",
-                        f"predicts for `{pattern}`, and no such variant names it",
-                        f"Add `{name}` to that variant's `claims:`.",
+                        "",
+                        f"has no `{key}`",
+                        "`scope:` says which runs decide it, `predicts:` how they end if it is true.",
                     )
-        if claim.explanation and claim.basis in ("run", "inferred"):
-            told = {variant: predicted_for(claim, variant, "current") for variant in claim.otherwise}
-            if not any(told[variant] not in (None, other) for variant, other in claim.otherwise.items()):
-                fault(
-                    "otherwise",
-                    "is an explanation that no run could refute",
-                    "Under `otherwise:`, name a run that would come out differently if it were false; or give a source.",
-                )
+        _judged(catalog, incident, claim, fault, judge(catalog, incident, name))
         if claim.basis == "source" and not claim.sources:
             fault("sources", "rests on a source and names none", "Add `sources:` with a link and what it says.")
         for measured in claim.measured:
@@ -337,62 +372,151 @@ def _claims(catalog: Catalog, incident: Incident) -> None:
                         f"measures {measured.quantity} of `{variant}`, and its run has none",
                         f"Let the repro's `run` return `{measured.quantity}`. {VERIFY.format(incident.id)}",
                     )
-        verdict = judge(incident, name).verdict
-        if (verdict == "depends") != (claim.when is not None):
-            fault(
-                "when",
-                f"has verdict `{verdict}`"
-                + (" and does not say what decides" if claim.when is None else ", and `when` says it depends"),
-                "`when:` goes with verdict `depends`, always, and with no other. The verdict follows from the runs.",
-            )
-        if (verdict == "open") != (claim.why is not None):
-            fault(
-                "why",
-                f"has verdict `{verdict}`"
-                + (" and does not say why" if claim.why is None else ", and `why` says it is open"),
-                "`why:` goes with verdict `open`, always, and with no other. The verdict follows from the runs.",
-            )
-        if verdict == "fails" and claim.advice == "yes":
-            fault("advice", "fails, and its advice is `yes`", "Advice that does not work cannot be given. Write `no`.")
 
 
-def _claim_exists(catalog: Catalog, incident: Incident, claim: str, where: tuple) -> None:
-    if claim not in incident.file.claims:
-        add(
-            catalog,
-            incident.folder / "incident.yml",
-            where,
-            f"there is no claim `{claim}`",
-            f"Write one of: {', '.join(incident.file.claims)}.",
+def _judged(
+    catalog: Catalog, incident: Incident, claim: Claim, fault: Callable[[str, str, str], None], judgement: Judgement
+) -> None:
+    """What a claim says beside its verdict follows from the same runs."""
+    verdict, runs = judgement.verdict, judgement.runs
+    if claim.scope is not None and not runs:
+        what = "is an explanation that no run could refute" if claim.explanation else "has a scope that no run fits"
+        remedy = "Under `otherwise:`, say what runs in its scope would show if it were false; or give a source."
+        fault("scope", what, remedy if claim.explanation else "Widen it: `readyonce facts` says what runs there are.")
+    if missed := [it.observed.name for it in runs if it.predicted is None]:
+        fault("predicts", f"predicts nothing for {_some(missed)}", "Add a case that fits, or narrow the scope.")
+    if claim.explanation and claim.advice:
+        fault("advice", "is an explanation, and one cannot follow it", "Take `advice:` out, or `explanation:`.")
+    if (verdict == "depends") != (claim.when is not None):
+        fault(
+            "when",
+            f"has verdict `{verdict}`"
+            + (
+                f" and does not say what decides: {_apart(catalog, judgement)}"
+                if claim.when is None
+                else ", and `when` says it depends"
+            ),
+            "`when:` goes with verdict `depends`, always, and with no other. The verdict follows from the runs.",
         )
+    if (verdict == "open") != (claim.why is not None):
+        fault(
+            "why",
+            f"has verdict `{verdict}`"
+            + (" and does not say why" if claim.why is None else ", and `why` says it is open"),
+            "`why:` goes with verdict `open`, always, and with no other. The verdict follows from the runs.",
+        )
+    if verdict == "depends" and claim.when:
+        wrong = [it.observed.name for it in runs if it.inside and not it.came_true]
+        left_out = [it.observed.name for it in runs if it.inside is False and it.came_true]
+        if wrong or left_out:
+            what = f"does not come true for {_some(wrong)}, which its `when` takes in" if wrong else ""
+            what += f"{' and ' if wrong and left_out else ''}" + (
+                f"comes true for {_some(left_out)}, which its `when` leaves out" if left_out else ""
+            )
+            fault("when", what, f"Its `where:` must separate them. The runs do so: {_apart(catalog, judgement)}")
+    if verdict == "fails" and claim.advice == "yes":
+        fault("advice", "fails, and its advice is `yes`", "Advice that does not work cannot be given. Write `no`.")
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _apart(catalog: Catalog, judgement: Judgement) -> str:
+    """What separates the runs that came true, computed."""
+    ways = [
+        " and ".join(f"{'' if holds else 'not '}{name} {condition}" for name, condition, holds in leaf.path)
+        for leaf in judgement.separating(list(catalog.vocabulary))
+        if leaf.labels.most_common(1)[0][0] == "right"
+    ]
+    return "right where " + "; or ".join(ways[:6]) + "."
+
+
+def _query(catalog: Catalog, path: Path, where: tuple, query: Query) -> bool:
+    """Whether a query speaks the vocabulary."""
+    before = len(catalog.problems)
+    for part in query if isinstance(query, list) else [query]:
+        for name, condition in part.items():
+            fact = catalog.vocabulary.get(name)
+            if fact is None:
+                known = ", ".join(catalog.vocabulary)
+                add(catalog, path, where, f"there is no fact `{name}`", f"snippets/facts.yml has: {known}.")
+                continue
+            for value in condition if isinstance(condition, list) else [condition]:
+                if not _value_fits(fact, value) and not (bounds(value) and fact.kind in ("number", "version")):
+                    add(catalog, path, where, f"`{value}` is no value of the fact `{name}`", _values(fact))
+    return len(catalog.problems) == before
+
+
+def _value_fits(fact: Fact, value: Value) -> bool:
+    match fact.kind:
+        case "value":
+            return str(value).lower() in fact.values
+        case "number":
+            return isinstance(value, int) and not isinstance(value, bool)
+        case "version":
+            return re.fullmatch(r"\d[\w.]*", str(value)) is not None
+    return isinstance(value, str)
+
+
+def _values(fact: Fact) -> str:
+    if fact.values:
+        return f"Write one of: {', '.join(fact.values)}."
+    return 'Write a number, or a comparison such as "< 0.19.3".' if fact.kind != "word" else "Write a word."
+
+
+def _facts(catalog: Catalog) -> None:
+    """Every run tells its facts in the words of the vocabulary, and runs with equal facts ended alike."""
+    alike: dict[str, Observed] = {}
+    for observed in catalog.observed:
+        path = observed.incident.folder / "evidence" / f"{observed.environment}.json"
+        index = next(
+            i for i, run in enumerate(observed.incident.evidence[observed.environment].runs) if run is observed.run
+        )
+        where = ("runs", index)
+        if not observed.run.facts:
+            add(catalog, path, where, f"the run of `{observed.run.variant}` has no facts", FACTS)
+        for name, value in observed.run.facts.items():
+            fact = catalog.vocabulary.get(name)
+            if fact is None or not _value_fits(fact, value):
+                what = f"the run of `{observed.run.variant}` says `{name}: {value}`, which is no fact of the vocabulary"
+                add(
+                    catalog,
+                    path,
+                    (*where, "facts", name),
+                    what,
+                    f"Add it to snippets/facts.yml, or mend the repro's `facts`. {FACTS}",
+                )
+        other = alike.setdefault(json.dumps(observed.facts, sort_keys=True), observed)
+        if other.label != observed.label:
+            what = f"no fact separates `{observed.name}` ({observed.label}) from `{other.name}` ({other.label})"
+            add(
+                catalog,
+                path,
+                where,
+                what,
+                "A fact is missing: add it to snippets/facts.yml and to the repro's `facts`.",
+            )
 
 
 def _decision(catalog: Catalog) -> None:
-    """Every cell of decision.yml stands in a column and names runs that exist."""
+    """Rows and columns of decision.yml are queries in the words of the vocabulary."""
     path = catalog.root / "snippets" / "decision.yml"
-    for index, row in enumerate(catalog.decision.rows if catalog.decision else []):
-        for column, patterns in row.cells.items():
-            where = ("rows", index, "cells", column)
-            if column not in catalog.decision.columns:
-                known = ", ".join(catalog.decision.columns)
-                add(catalog, path, where, f"there is no column `{column}`", f"Write one of: {known}.")
-            for number, pattern in enumerate(patterns):
-                if not catalog.runs(pattern):
-                    add(
-                        catalog,
-                        path,
-                        (*where, number),
-                        f"no run fits `{pattern}`",
-                        "Name a run as RO-0001/VARIANT or RO-0001/VARIANT@ENVIRONMENT; * stands for any letters.",
-                    )
+    if catalog.decision is None:
+        return
+    for name, column in catalog.decision.columns.items():
+        _query(catalog, path, ("columns", name, "where"), column.where)
+    for index, row in enumerate(catalog.decision.rows):
+        if _query(catalog, path, ("rows", index, "where"), row.where) and not catalog.fitting(row.where)[0]:
+            add(catalog, path, ("rows", index, "where"), "no run fits this row", "Mend it, or take it out.")
 
 
 # ------------------------------------------------------------------------------ pages
 
 
-def _pages(catalog: Catalog) -> None:
+def _pages(catalog: Catalog, made: dict[str, str] | None) -> None:
+    """`made`: the generated includes; None where none could be made, so that nothing is said of them."""
     pages = {language: _read_all(catalog, language) for language in LANGUAGES}
-    made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
     recorded = _recorded(catalog)
     for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
         if name not in pages[language]:
@@ -410,7 +534,7 @@ def _pages(catalog: Catalog) -> None:
             _headings(catalog, page)
             if page.path.stem not in catalog.incidents:  # an article's is generated
                 _front_matter(catalog, page)
-            for include in page.includes:
+            for include in page.includes if made is not None else ():
                 _include(catalog, page, include, made, places)
             for block in page.blocks:
                 _block(catalog, page, block, recorded)
@@ -443,7 +567,7 @@ def _pages(catalog: Catalog) -> None:
             if name.endswith(".sh"):
                 _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
     for name in sorted(pages["en"]):
-        found = re.fullmatch(r"incidents/(RO-\d{4})(?:\.md|/files\.md)", name)
+        found = re.fullmatch(r"incidents/(RO-[0-9]{4})(?:\.md|/files\.md)", name)
         if found and found[1] not in catalog.incidents:
             add(
                 catalog,
@@ -459,7 +583,7 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
     return {
         path.relative_to(folder).as_posix(): articles.read(path, catalog.text(path))
         for path in sorted(folder.rglob("*.md"), key=str)
-        if not catalog.is_files_page(path)  # `_generated` compares these
+        if not catalog.is_generated(path)  # `_generated` compares these
     }
 
 
@@ -658,7 +782,9 @@ def _recorded(catalog: Catalog) -> Recorded:
     return recorded
 
 
-def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, str], pages: dict[Path, Page]) -> None:
+def _link(
+    catalog: Catalog, page: Page, line: int, target: str, made: dict[str, str] | None, pages: dict[Path, Page]
+) -> None:
     if re.match(r"[a-z]+:", target):
         return
     name, _, anchor = target.partition("#")
@@ -674,7 +800,7 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
     elif anchor and (
         not _has(pages[path], anchor, made)
         if path in pages
-        else catalog.is_files_page(path) and f"{{#{anchor}}}" not in catalog.text(path)
+        else catalog.is_generated(path) and f"{{#{anchor}}}" not in catalog.text(path)
     ):
         add(
             catalog,
@@ -685,8 +811,8 @@ def _link(catalog: Catalog, page: Page, line: int, target: str, made: dict[str, 
         )
 
 
-def _has(target: Page, anchor: str, made: dict[str, str]) -> bool:
-    if anchor in target.ids:
+def _has(target: Page, anchor: str, made: dict[str, str] | None) -> bool:
+    if anchor in target.ids or made is None:
         return True
     included = " ".join(made.get(include.path, "") for include in target.includes)
     return re.search(rf'(?:\{{ ?#|id="){re.escape(anchor)}(?![\w-])', included) is not None
@@ -732,7 +858,7 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
     )
 
 
-def _generated(catalog: Catalog) -> None:
-    for path, text in render.committed(catalog).items():
+def _generated(catalog: Catalog, committed: dict[Path, str]) -> None:
+    for path, text in committed.items():
         if not path.is_file() or catalog.text(path) != text:
             add(catalog, path, 1, "the generated part is out of date", "Run `readyonce render`.")

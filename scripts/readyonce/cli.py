@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import errno
 import os
+import re
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from readyonce import __version__, links, project
@@ -14,6 +16,9 @@ from readyonce.terminal import printable
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
+RIGHTS = "Let this user read and write there, or work in a copy of the project that he may write to."
+REMEDIES = {getattr(errno, name): SPACE for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)}
+REMEDIES |= dict.fromkeys((errno.EROFS, errno.EACCES, errno.EPERM), RIGHTS)
 ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -35,12 +40,17 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return GOOD
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        remedy = REMEDIES.get(error.errno)
+        if not remedy and not error.filename:  # not a matter of files
             raise
         place = f"{error.filename}: " if error.filename else ""
-        print(printable(f"readyonce: {place}{error.strerror}. {SPACE}"), file=sys.stderr)
+        print(printable(f"readyonce: {place}{error.strerror}. {remedy or 'Look at that file.'}"), file=sys.stderr)
         return USAGE
-    except _catalog().CatalogError as error:
+    except Exception as error:
+        from readyonce import check as checks
+
+        if not isinstance(error, _catalog().CatalogError):
+            error = checks.or_raise(project.find(), error)
         print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
@@ -87,14 +97,12 @@ def explain(options) -> int:
     catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
-    known = catalog.load(root, only=options.id).require_sound()
+    known = catalog.load(root).require_sound()  # claims are judged by the runs of all incidents
     print(render.for_terminal(known, options.id, options.lang, colour=sys.stdout.isatty()))
     return GOOD
 
 
 def _explain_carried(carried, options) -> int:
-    import re
-
     if options.id not in carried:
         raise _usage(f"there is no incident {options.id}. There are: {', '.join(carried)}")
     path = next(path for path in carried[options.id] if path.suffixes[0] == f".{options.lang}")
@@ -104,37 +112,54 @@ def _explain_carried(carried, options) -> int:
 
 
 def diagnose(options) -> int:
-    from readyonce import diagnose as engine
     from readyonce import inputs
 
-    compiled = project.rules()
-    if compiled is None:
-        raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
-    rules = engine.load(compiled)
+    if sys.stdout is None:
+        raise _usage("standard output is closed: there is nowhere to write the answer")
+    rules = _rules()
     for key, name in (("site", "SITE_URL"), ("repo", "REPO_URL")):
         rules.data[key] = os.environ.get(name, rules.data[key]).rstrip("/")
+    faults: list[str] = []
+    kinds = set()
     try:
         if options.github_event:
-            answers = iter([inputs.event(rules, options.github_event, options.lang)])
+            kinds.add(_show(rules, inputs.event(rules, options.github_event, options.lang), options))
         else:
-            names = inputs.names(options.files, sys.stdin.isatty())
-            answers = (inputs.diagnose(rules, name, options.lang or "en") for name in names)
-        kinds = {_show(rules, answer, options) for answer in answers}
+            terminal = sys.stdin is not None and sys.stdin.isatty()
+            for name in inputs.names(options.files, terminal, faults):
+                if answer := inputs.diagnose(rules, name, options.lang or "en", faults):
+                    kinds.add(_show(rules, answer, options))
     except inputs.Unusable as error:
         raise _usage(str(error)) from None
-    return DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+    for fault in faults:
+        print(f"readyonce: {printable(fault)}", file=sys.stderr)
+    return USAGE if faults else DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+
+
+def _rules():
+    from readyonce import diagnose as engine
+
+    for fresh in (False, True):  # a rule set that was damaged on the disk is compiled anew
+        try:
+            compiled = project.rules(fresh)
+            if compiled is None:
+                raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
+            return engine.load(compiled)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            if fresh:
+                raise
 
 
 def _show(rules, answer, options) -> str:
     """Print one answer; returns its kind."""
-    from readyonce import report
+    from readyonce import inputs, report
 
     kind, name = answer.json["kind"], answer.json["file"]
     form = options.format or ("markdown" if options.github_event else "text")
     if form == "json":
         print(answer.to_json(), flush=True)
     elif form == "text":
-        head = "" if [name] == options.files or name == "-" else f"== {printable(name)}\n"
+        head = "" if [name] == options.files or name == "-" else f"== {printable(inputs.shown(name))}\n"
         print(head + report.text(rules, answer, answer.language, colour=sys.stdout.isatty()) + "\n", flush=True)
     elif options.github_event and kind == "unknown":
         print("Nothing known in this issue: no comment.", file=sys.stderr)
@@ -200,6 +225,55 @@ def _run(options) -> int:
     return GOOD if good else DIFFERENT
 
 
+def facts(options) -> int:
+    catalog = _catalog()
+    root = catalog.find_root()
+    known = catalog.load(root).require_sound()
+    if options.write:
+        return _write_facts(known)
+    from readyonce.facts import separate
+
+    query = {}
+    for part in options.query:
+        name, _, value = part.partition("=")
+        if name not in known.vocabulary or not value:
+            raise _usage(f"`{part}` is no FACT=VALUE. The facts: {', '.join(known.vocabulary)}")
+        query[name] = value if value[0] in "<>" else value.split(",")
+    found, undecided = known.fitting(query)
+    for leaf in separate([(it.facts, it.label) for it in found], list(known.vocabulary)):
+        here = [it for it in found if leaf.has(it.facts)]
+        how = ", ".join(f"{label} {count}" for label, count in leaf.labels.most_common())
+        print(f"{how}   where {_path(leaf) or 'any'}")
+        for it in here:
+            print(f"    {it.name}")
+    print(f"{_count(len(found), 'run')} fit; {undecided} do not tell.")
+    return GOOD
+
+
+def _path(leaf) -> str:
+    return " and ".join(
+        f"{'' if inside else 'not '}{name} {'told' if condition is None else condition}"
+        for name, condition, inside in leaf.path
+    )
+
+
+def _write_facts(known) -> int:
+    """A word of the vocabulary changed: the runs need not be run again for it."""
+    from readyonce import lab
+
+    for incident in known.incidents.values():
+        for name, evidence in (incident.evidence | incident.one_device).items():
+            own = lab.folder(known.root, name) / "bin" / "python"
+            python = own if own.is_file() else lab.interpreter(known.root, "current", _say)
+            variants = [incident.variants[run.variant] for run in evidence.runs]
+            told = lab.facts_of(known, incident, variants, python, evidence.environment.versions)
+            runs = [run.model_copy(update={"facts": told[run.variant]}) for run in evidence.runs]
+            if runs != evidence.runs:
+                path = lab.write(incident, evidence.model_copy(update={"runs": runs}))
+                print(f"wrote {path.relative_to(known.root)}", flush=True)
+    return GOOD
+
+
 def verify(options) -> int:
     from readyonce import lab
 
@@ -234,29 +308,39 @@ def verify(options) -> int:
     return DIFFERENT if count else GOOD
 
 
-def _guard_of(said):
-    return _catalog().Guard(**said) if said else None
+def _watched(run, told: dict):
+    """A run with what the guard said of it, where it was there."""
+    if run.variant not in told:
+        return run
+    said = told[run.variant]
+    return run.model_copy(update={"guard": _catalog().Guard(**said) if said else None})
 
 
-def _record_guard(known, incident, environment, variants, python, write) -> list[str]:
+def _record_guard(known, incident, environment, python, options) -> list[str]:
     """Run each variant once with the guard, which only records; store it, or compare it with what is stored."""
     from readyonce import lab
 
     recorded, label = incident.evidence[environment], f"{incident.id} in {environment}"
+    variants = [
+        incident.variants[run.variant]
+        for run in recorded.runs
+        if not incident.variants[run.variant].is_command
+        and run.outcome != "hang"
+        and not (options.missing and run.guard)
+    ]
     told = {}
     for name, said in lab.guarded(known, incident, variants, python):
-        told[name] = _guard_of(said)
+        told[name] = said
         _progress(f"{label}: {len(told)} of {len(variants)}  {name}")
     _progress("")
-    if write:
-        runs = [run.model_copy(update={"guard": told.get(run.variant, run.guard)}) for run in recorded.runs]
-        lab.write(incident, recorded.model_copy(update={"runs": runs}))
+    watched = [_watched(run, told) for run in recorded.runs]
+    if options.write:
+        lab.write(incident, recorded.model_copy(update={"runs": watched}))
         return []
-    stored = {run.variant: run.guard for run in recorded.runs}
     return [
-        f"{label}: {name}: the guard said {said}, stored {stored.get(name)}"
-        for name, said in told.items()
-        if said != stored.get(name)
+        f"{label}: {now.variant}: the guard said {now.guard}, stored {then.guard}"
+        for now, then in zip(watched, recorded.runs)
+        if now.guard != then.guard
     ]
 
 
@@ -266,8 +350,16 @@ def _verify(root, known, incident, environment, options) -> list[str]:
 
     python = lab.interpreter(root, environment, _say)
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
+    stored = incident.evidence.get(environment)
+    if options.guard:
+        return _record_guard(known, incident, environment, python, options)
+    if options.missing:
+        declared_here = [v for v in declared_here if not incident.run(v.name, environment)]
+        if not declared_here:
+            return []
     variants = [v for v in declared_here if not v.is_command]
     of_framework = [v for v in declared_here if v.is_command]
+    unusable = [v for v in incident.variants.values() if environment in v.unusable]
     label = f"{incident.id} in {environment}"
     done = 0
 
@@ -276,17 +368,14 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         done += 1
         _progress(f"{label}: {done} of {total}  {seen.variant}")
 
-    hanging_here = [v for v in variants if v.declared[environment].outcome == "hang"]
-    if options.guard:
-        variants = [v for v in variants if v not in hanging_here]
-        return _record_guard(known, incident, environment, variants, python, options.write)
+    hanging = [v for v in variants if v.declared[environment].outcome == "hang"]
     shared, single = [], {}
     if not options.isolated and variants:
         # A variant that hangs would take the others' launch with it.
-        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants if v not in hanging_here]
-        total = sum(repeats for _, repeats in jobs) + len(hanging_here)
+        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants if v not in hanging]
+        total = sum(repeats for _, repeats in jobs) + len(hanging)
         shared = lab.together(known, incident, jobs, python, tick)
-        for variant in hanging_here:
+        for variant in hanging:
             shared.append(lab.alone(known, incident, variant, python))
             tick(shared[-1])
     if options.isolated or options.write:
@@ -294,39 +383,55 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         for seen in lab.each_alone(known, incident, variants, python):
             single[seen.variant] = seen
             tick(seen)
-    if of_framework:
-        done, total = 0, len(of_framework)
+    ended = []
+    if of_framework or unusable:
+        done, total = 0, len(of_framework) + len(unusable)
         with launch.Commands(known, incident, python) as commands:
             for variant in of_framework:
                 single[variant.name] = commands.run(variant)
                 tick(single[variant.name])
+            for variant in unusable:
+                run = commands.run if variant.is_command else partial(lab.alone, known, incident, python=python)
+                ended.append(run(variant))
+                tick(ended[-1])
     _progress("")
-    faults = []
+    faults = [
+        f"{label}: {seen.variant}: declared unusable, saw {_short(seen)}: declare that instead"
+        for seen in ended
+        if seen.outcome == "match" or seen.error
+    ]
     for seen in [*shared, *single.values()]:
         declared = incident.variants[seen.variant].declared[environment]
         if not seen.agrees_with(declared):
             details = seen.message or seen.log[-3000:]
             faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{details}".rstrip())
-        stored = incident.run(seen.variant, environment)
-        if not options.write and stored and stored.gradient_error is not None and seen.gradient_error is not None:
-            if not lab.same_gradient_error(stored.gradient_error, seen.gradient_error):
+        then = incident.run(seen.variant, environment)
+        if not options.write and then and then.gradient_error is not None and seen.gradient_error is not None:
+            if not lab.same_gradient_error(then.gradient_error, seen.gradient_error):
                 faults.append(
-                    f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {stored.gradient_error:.3g}"
+                    f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {then.gradient_error:.3g}"
                 )
     if options.write:
-        runs, disagreeing = lab.summarise(shared, single)
+        described = lab.describe(environment, python)
+        facts = lab.facts_of(known, incident, declared_here, python, described.versions)
+        runs, disagreeing = lab.summarise(shared, single, facts)
         faults += [f"{label}: {line}" for line in disagreeing]
         if faults:
             return [*faults, f"{label}: evidence not written, because of the lines above"]
+        if options.missing and stored and stored.runs:
+            if stored.environment.versions != described.versions:
+                return [f"{label}: its versions are not those of the stored runs: run it without --missing"]
+            runs = [*stored.runs, *runs]
         recorded = {
             command: lab.options_of(python, command)
             for command, where in incident.file.commands.items()
             if environment in where
         }
+        useless, _ = lab.summarise([], {seen.variant: seen for seen in ended}, facts)
         if environment == "current":
-            watched = dict(lab.guarded(known, incident, (v for v in variants if v not in hanging_here), python))
-            runs = [run.model_copy(update={"guard": _guard_of(watched.get(run.variant))}) for run in runs]
-        evidence = _catalog().Evidence(environment=lab.describe(environment, python), options=recorded, runs=runs)
+            watched = dict(lab.guarded(known, incident, (v for v in variants if v not in hanging), python))
+            runs = [_watched(run, watched) for run in runs]
+        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs, unusable=useless)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
         if environment == "current" and (gpu := lab.gpu()):
             alone = lab.on_one_device(known, incident, gpu, python)
@@ -334,6 +439,26 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     else:
         print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
     return faults
+
+
+def count(options) -> int:
+    from readyonce import counts, lab
+
+    catalog = _catalog()
+    root = catalog.find_root()
+    known = catalog.load(root).require_sound()
+    for name, file in counts.files(known).items():
+        for environment in file.environments if options.name in (None, name) else ():
+            if options.environment in (None, environment):
+                python = lab.interpreter(root, environment, _say)
+                found = counts.measure(known, name, file, environment, python)
+                told = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
+                print(f"{name} in {environment}: {told}", flush=True)
+                if options.write:
+                    print(
+                        f"wrote {counts.write(known, name, environment, python, found).relative_to(root)}", flush=True
+                    )
+    return GOOD
 
 
 def _verify_newest(known, incidents: list, options) -> int:
@@ -503,6 +628,12 @@ class _Parser(argparse.ArgumentParser):
         super().error(printable(message))
 
 
+def _port(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"`{text}` is no port: write a number up to 65535")
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="readyonce",
@@ -545,8 +676,8 @@ def _parser() -> argparse.ArgumentParser:
         "--github-event event.json",
     )
     it.epilog += (
-        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, 2 bad usage,"
-        "\n3 nothing unknown, but only a launcher's report in at least one"
+        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, 2 bad usage, or something"
+        "\nthat cannot be read (the rest is answered), 3 nothing unknown, but only a launcher's report in at least one"
     )
     it.add_argument("files", metavar="FILE", nargs="*", help="files, folders, globs, .gz; `-` or none: standard input")
     it.add_argument(
@@ -585,6 +716,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
+    it.add_argument("--missing", action="store_true", help="only what has no run yet; with --write, added to the stored")
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
     it.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")
     it.add_argument(
@@ -595,6 +727,25 @@ def _parser() -> argparse.ArgumentParser:
         "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
         "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
     )
+
+    it = command(
+        "facts",
+        facts,
+        "Which runs fit a query over their facts, how they ended, and what separates them.",
+        "",
+        "strategy=ddp checkpointing=reentrant find_unused=false",
+        "strategy=zero-3 'deepspeed=< 0.19.3' runs=last,early",
+        "--write",
+    )
+    it.add_argument("query", metavar="FACT=VALUE", nargs="*", help="all must fit; several values: any of them")
+    it.add_argument("--write", action="store_true", help="read the facts of every stored run anew, and store them")
+
+    it = command(
+        "count", count, "Runs what the concept pages count, in each environment.", "", "zero3-early-gather --write"
+    )
+    it.add_argument("name", metavar="NAME", nargs="?")
+    it.add_argument("--environment", metavar="NAME", help="only this one")
+    it.add_argument("--write", action="store_true", help="store the counts")
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 
@@ -622,7 +773,7 @@ def _parser() -> argparse.ArgumentParser:
     it = command(
         "serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001"
     )
-    it.add_argument("--port", type=int, default=8000, help="0 takes a free one (default: 8000)")
+    it.add_argument("--port", type=_port, default=8000, help="0 takes a free one (default: 8000)")
     it.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
     return parser
 

@@ -13,6 +13,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -22,7 +23,11 @@ HEAD = 8  # a literal is looked for by its first letters
 NEXT = 9  # in how many of the next lines a literal may go on: as many ranks may write in between
 TRIES = 16  # how often, for the second literal and those after it
 WHOLE = 1 << 20  # up to this size a log is read as one; above, only the parts that can matter
-BLOCK, MARGIN, PART = 512 << 10, 16 << 10, 16 << 10
+BLOCK, PART = 512 << 10, 16 << 10
+RUN = 8  # so many parts in a row are read as one
+MARGIN, RIM = 32 << 10, 8 << 10  # what is read around them; what begins in the rim is left to the neighbours
+NEAR = 4096  # bytes of its line that are looked at on either side of an error's text, where few decide
+SHOWN = 2000  # bytes of a line that are shown
 AROUND = 3  # lines shown before and after the winning one
 
 _COLOUR = re.compile(
@@ -48,6 +53,9 @@ _EXCEPTION = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expi
 _TYPED = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\([\"'])$")
 _LISTED = re.compile(rb"(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$")
 _STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
+_OPENING = (b'"', b"'")
+_RAISED = (b"raise ", b"warnings.warn(")
+_GAP = re.compile(b"[" + re.escape(_DELETED) + b"]*")
 _WORD = re.compile(rb"(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])")
 # The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
 _RARE = b"ABCDEFGHIJKLMNOPQRSTUVWXYZbfjquvwxy"
@@ -107,20 +115,34 @@ class Rules:
         self.guides, self.notes, self.remarks = (
             [text.encode() for text in data[key]] for key in ("guides", "notes", "remarks")
         )
+        self.spoken = self.guides + self.notes
         # What the answer may depend on, wherever it stands.
         clues = [text for incident in data["incidents"] for hint in incident["hints"] for text in hint["any"]]
+        clues += [text for framework in data["frameworks"] for text in framework["logs"]]
         self.clues = sorted({*_literals(clues), *(need for wording in self.wordings for need in wording.needs)})
 
-    def anchors(self) -> list[tuple[bytes, tuple[bytes, bytes]]]:
-        """For each wording the sketch of a literal, and the literal's halves: a wrap may break one of them."""
+    def anchors(self) -> tuple[dict[bytes, list[bytes]], dict[bytes, list[bytes]]]:
+        """For each wording the halves of a literal, since a wrap may break one: by a sketch that tells them, else by a word."""
         shared = Counter(literal for wording in self.wordings for literal in wording.all)
-        chosen = {max(wording.all, key=lambda literal: (shared[literal], len(literal))) for wording in self.wordings}
-        sketched = [(_sketch(literal), literal) for literal in sorted(chosen.union(self.launcher))]
-        return [
-            (sketch, (literal[: len(literal) // 2], literal[len(literal) // 2 :]))
-            for sketch, literal in sketched
-            if len(sketch) > 2
-        ]
+        texts = [text for family in self.data["families"] for wording in family["wordings"] for text in wording["all"]]
+        words = {
+            squeeze(it.encode()): max(map(str.encode, it.split()), key=len) for it in texts + self.data["launcher"]
+        }
+
+        def fit(literal: bytes) -> tuple[bool, int, int]:
+            return len(_sketch(literal)) > 2, shared[literal], len(literal)
+
+        by_sketch, by_word = {}, {}
+        for literal in sorted({max(wording.all, key=fit) for wording in self.wordings}.union(self.launcher)):
+            halves = (literal[: len(literal) // 2], literal[len(literal) // 2 :])
+            if fit(literal)[0]:
+                for half in halves:
+                    # A half's own sketch, if it is not found everywhere.
+                    sketch = _sketch(half) if len(_sketch(half)) > 3 else _sketch(literal)
+                    by_sketch.setdefault(sketch, []).append(half)
+            else:
+                by_word.setdefault(words[literal], []).extend(halves if len(literal) > 15 else [literal])
+        return by_sketch, by_word
 
 
 def _sketch(text: bytes) -> bytes:
@@ -139,6 +161,7 @@ class _Form:
 
     def __init__(self, text: bytes, line: int):
         self.prefixes, self.pieces, self.lines, self.starts, bodies = [], [], [], [], []
+        self._quoting: _Quoting | None = None
         at = 0
         for raw in _clean(text).split(b"\n"):
             for piece in raw.split(b"\r"):
@@ -221,25 +244,25 @@ class _Form:
     def mentioned(self, rules: Rules, wording: Wording, start: int, end: int) -> bool:
         """Whether the text only speaks of the error: a guide, source code, a list of changes."""
         index = self.piece_at(start)
-        piece = self.pieces[index]
-        before = piece[: _raw_offset(piece, start - self.starts[index])]
-        behind = (
-            piece[_raw_offset(piece, end - 1 - self.starts[index]) + 1 :] if self.piece_at(end - 1) == index else b""
-        )
-        above = b" ".join(piece[-400:] for piece in self.pieces[max(0, index - 2) : index])
-        if b"##" in self.prefixes[index]:  # a heading
+        if self._quoting is None or self._quoting.index != index:
+            self._quoting = _Quoting(rules, self, index)
+        quoting, piece = self._quoting, self.pieces[index]
+        before, behind = quoting.offset(start - self.starts[index]), b""
+        if self.piece_at(end - 1) == index:
+            last = _raw_offset(piece, before, end - 1 - start)
+            behind = piece[last + 1 : last + 1 + NEAR]
+        if quoting.spoken <= before or any(remark in behind[:200] for remark in rules.remarks):
             return True
-        if any(guide in before or guide in above for guide in rules.guides):
-            return True
-        if any(note in before for note in rules.notes) or any(remark in behind[:200] for remark in rules.remarks):
-            return True
-        bare = before.strip(b" \t")
-        if bare.startswith((b"raise ", b"warnings.warn(")):
+        lead = quoting.lead
+        bare = piece[max(lead, before - NEAR) : before]
+        ends = before - len(bare)
+        bare = bare.rstrip(b" \t")
+        if piece[lead : min(ends + len(bare), lead + NEAR)].startswith(_RAISED):
             return True
         if wording.quotes:  # its own
             bare = bare[: -wording.quotes].rstrip(b" \t")
         typed = _TYPED.search(bare[-160:])
-        if not typed and (string := _STRING.match(bare)) and bare.count(string[1]) % 2:
+        if not typed and quoting.in_string(ends + len(bare)):
             return True
         if typed:
             bare = bare[: len(bare) - len(typed[0])].rstrip(b" \t")
@@ -253,6 +276,39 @@ class _Form:
         return not typed and wording.all[0][:1].isupper() and len(_WORD.findall(clause)) >= 2
 
 
+class _Quoting:
+    """A piece that quotes errors, and what is asked of it for each: there may be thousands on one line."""
+
+    def __init__(self, rules: Rules, form: _Form, index: int):
+        self.index, self.piece = index, form.pieces[index]
+        above = b" ".join(piece[-400:] for piece in form.pieces[max(0, index - 2) : index])
+        whole = b"##" in form.prefixes[index] or any(guide in above for guide in rules.guides)  # ##: a heading
+        words = () if whole else rules.spoken
+        ends = (at + len(word) for word in words if (at := self.piece.find(word)) >= 0)
+        self.spoken = 0 if whole else min(ends, default=len(self.piece) + 1)  # from here on it only speaks of errors
+        self.lead = len(self.piece) - len(self.piece.lstrip(b" \t"))
+        string = _STRING.match(self.piece, self.lead)
+        self._quote, self._opened = (string[1], string.end()) if string else (b"", 0)
+        self._letters = self._offset = 0
+        self._counted, self._odd = self.lead, 0
+
+    def offset(self, letters: int) -> int:
+        """Where letter number `letters` stands: from the last one asked for, the next is near."""
+        if letters < self._letters:
+            self._letters = self._offset = 0
+        self._offset = _raw_offset(self.piece, self._offset, letters - self._letters)
+        self._letters = letters
+        return self._offset
+
+    def in_string(self, end: int) -> bool:
+        """Whether the piece begins with a string that is still open at `end`."""
+        if not self._quote or end < self._opened:
+            return False
+        self._odd ^= self.piece.count(self._quote, min(self._counted, end), max(self._counted, end)) % 2
+        self._counted = end
+        return self._odd == 1
+
+
 def _quoted(opener: bytes, quote: bytes, behind: bytes, typed: bool) -> bool:
     """Whether what stands in quote marks is code or prose, and not a value in JSON or a whole pasted line."""
     if opener.endswith((b'":', b"':")):
@@ -263,14 +319,15 @@ def _quoted(opener: bytes, quote: bytes, behind: bytes, typed: bool) -> bool:
     return bool(closing and re.search(rb"[A-Za-z0-9\x80-\xff]", behind[closing.end() :]))
 
 
-def _raw_offset(piece: bytes, squeezed: int) -> int:
-    """Where in a piece its squeezed letter number `squeezed` stands."""
-    for offset, letter in enumerate(piece):
-        if letter not in _DELETED:
-            if not squeezed:
-                return offset
-            squeezed -= 1
-    return len(piece)
+def _raw_offset(piece: bytes, offset: int, letters: int) -> int:
+    """Where the letter stands that comes `letters` after the first one at `offset` or behind it."""
+    while True:
+        offset = _GAP.match(piece, offset).end()
+        if not letters or offset == len(piece):
+            return offset
+        passed = piece[offset : offset + letters]
+        letters -= len(squeeze(passed))
+        offset += len(passed)
 
 
 # ------------------------------------------------------------------------------ what a log holds
@@ -278,24 +335,35 @@ def _raw_offset(piece: bytes, squeezed: int) -> int:
 
 @dataclass
 class Findings:
-    """What was found so far, in one text or in several parts of a large one."""
+    """What was found so far, in one text or in the parts of a large one, in their order."""
 
     hits: dict[str | None, tuple[int, str]] = field(default_factory=dict)  # yields → (line, family), the earliest
-    errors: set[int] = field(default_factory=set)  # lines of exceptions of no known family
-    causes: set[int] = field(default_factory=set)  # those that do not follow from something else
-    explained: set[int] = field(default_factory=set)  # lines that a family's text covers
+    done: set[int] = field(default_factory=set)  # wordings that were hit: numbers in the rules
+    error: int | None = None  # first line of an exception of no known family
+    cause: int | None = None  # of one that does not follow from something else
+    errors: set[int] = field(
+        default_factory=set
+    )  # both again, and the lines that a family's text covers: the last ones,
+    causes: set[int] = field(default_factory=set)  # of which the next part may still explain some
+    explained: set[int] = field(default_factory=set)
     launcher: int | None = None
     rank: str | None = None
     progress: bool = False
     clues: set[bytes] = field(default_factory=set)
 
-    def read(self, rules: Rules, text: bytes, line: int = 1) -> None:
+    def read(self, rules: Rules, text: bytes, line: int = 1, rims: tuple[bytes, bytes] = (b"", b"")) -> None:
+        """Take in a part; what begins in one of its rims is left to the neighbours, which know more of it."""
         form = _Form(text, line)
+        low, high = (len(_Form(rim, 1).text) if rim else 0 for rim in rims)
+        high = len(form.text) - high
+        self._settle(line)
         self.clues |= {clue for clue in rules.clues if clue in form.text}
-        for wording in rules.wordings:
-            if not wording.needs or any(need in self.clues for need in wording.needs):
-                self._look_for(rules, form, wording)
-        for index in range(len(form.pieces)):
+        if self.hits.get(None, (line,))[0] < line:  # nothing further down comes before it
+            return
+        for number, wording in enumerate(rules.wordings):
+            if number not in self.done and (not wording.needs or any(need in self.clues for need in wording.needs)):
+                self._look_for(rules, form, number, low, high)
+        for index in range(bisect_left(form.starts, low), bisect_left(form.starts, high)):
             body = form.body(index)
             if _EXCEPTION.match(body) and not any(name in body for name in rules.launcher_errors):
                 self.errors.add(form.lines[index])
@@ -307,30 +375,45 @@ class Findings:
             self.rank = self.rank or _rank(form.text)
         self.progress = self.progress or any(literal in form.text for literal in rules.progress)
 
-    def _look_for(self, rules: Rules, form: _Form, wording: Wording) -> None:
-        low = 0
-        while found := form.match(wording, low):
+    def _look_for(self, rules: Rules, form: _Form, number: int, low: int, high: int) -> None:
+        wording = rules.wordings[number]
+        while (found := form.match(wording, low)) and found[0] < high:
             start, end = found
             first, last = form.lines[form.piece_at(start)], form.lines[form.piece_at(end - 1)]
             self.explained.update(range(first, min(last, first + 50) + 1))
             if not form.mentioned(rules, wording, start, end):
                 hit = (first, wording.family)
                 self.hits[wording.yields] = min(self.hits.get(wording.yields, hit), hit)
+                self.done.add(number)
                 return
             low = start + 1
 
+    def _settle(self, line: int) -> None:
+        """Of what stands above `line` only the first is kept: a log may say the same a million times."""
+        self.error, self.cause = self._first(self.error, self.errors, line), self._first(self.cause, self.causes, line)
+        for lines in (self.errors, self.causes, self.explained):
+            lines.intersection_update([it for it in lines if it >= line])
+
+    def _first(self, settled: int | None, lines: set[int], line: int) -> int | None:
+        return (
+            min((it for it in lines if it < line and it not in self.explained), default=None)
+            if settled is None
+            else settled
+        )
+
     def verdict(self) -> tuple[str | None, int | None, bool]:
         """(family, line, whether only a launcher speaks)."""
-        errors, causes = self.errors - self.explained, self.causes - self.explained
+        end = 1 << 62
+        error, cause = self._first(self.error, self.errors, end), self._first(self.cause, self.causes, end)
         if hit := self.hits.get(None):
             return hit[1], hit[0], False
-        if (hit := self.hits.get("consequence")) and not any(line < hit[0] for line in causes):
+        if (hit := self.hits.get("consequence")) and not (cause and cause < hit[0]):
             return hit[1], hit[0], False
-        if self.launcher and not errors:
+        if self.launcher and not error:
             return None, self.launcher, True
-        if (hit := self.hits.get("warning")) and not (errors or self.launcher or self.progress):
+        if (hit := self.hits.get("warning")) and not (error or self.launcher or self.progress):
             return hit[1], hit[0], False
-        return None, min(errors, default=None), False
+        return None, error, False
 
 
 def _rank(text: bytes) -> str | None:
@@ -375,7 +458,45 @@ def answer(rules: Rules, found: Findings, file: str, language: str) -> Answer:
         "line": line if family or launcher else None,
         "incidents": [{"id": id, "why": why} for _, id, why in sorted(ranked)],
     }
+    json_["fix"] = _fix(rules, family, json_["incidents"], found.clues, language) if own else None
     return Answer(json_, language, line, found.rank if launcher else None)
+
+
+def _fix(rules: Rules, family: str, ranked: list[dict], clues: set[bytes], language: str) -> dict[str, Any]:
+    """What to do first. An incident's own fix only where the log has its framework, and words that no other incident has;
+    else the family's, as each framework writes it, the log's own first."""
+
+    def seen(texts: Iterable[str]) -> bool:
+        return any(text in clues for text in _literals(texts))
+
+    known = rules.families[family]
+    frameworks = rules.data["frameworks"]
+    stacks = [framework["name"] for framework in reversed(frameworks) if seen(framework["logs"])]
+    of = {incident["id"]: incident for incident in rules.data["incidents"]}
+    words = {entry["id"]: [text for hint in of[entry["id"]]["hints"] for text in hint["any"]] for entry in ranked}
+    for best in [of[entry["id"]] for entry in ranked[:1]]:
+        others = {text for id in words if id != best["id"] for text in words[id]}
+        its_own = seen(text for text in words[best["id"]] if text not in others)
+        if (its_own and best["stack"] in (None, *stacks)) or not known["fix"]:
+            form = {"stack": best["stack"], "setting": "checkpointing", "versions": "", "when": None}
+            form |= {"language": "bash", "code": best["option"], "text": None, "proof": "run"}
+            told = {"incident": best["id"], "stack": best["stack"], "text": best["fix"][language]}
+            return told | {"forms": [form] if best["option"] else [], "questions": []}
+    order = {name: number for number, name in enumerate(stacks)}
+    forms = [
+        {"stack": framework["name"], **{key: _in(language, value) for key, value in form.items()}}
+        for framework in sorted(frameworks, key=lambda it: order.get(it["name"], len(order)))
+        for setting in known["settings"]
+        for form in framework["forms"]
+        if form["setting"] == setting
+    ]
+    questions = [_in(language, question) for question in known["questions"]]
+    told = {"incident": None, "stack": stacks[0] if stacks else None, "text": _in(language, known["fix"]) or ""}
+    return told | {"forms": forms, "questions": questions}
+
+
+def _in(language: str, value: Any) -> Any:
+    return value[language] if isinstance(value, dict) else value
 
 
 # ------------------------------------------------------------------------------ input
@@ -391,12 +512,13 @@ def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: 
     found, kept = Findings(), _Kept()
     start = _at_least(WHOLE + 1, blocks)
     note = "empty" if not start.strip() else "binary" if b"\0" in start[:8192] else None
-    if note is None:
-        if len(start) <= WHOLE:
+    if len(start) <= WHOLE:
+        if note is None:
             found.read(rules, start)
             kept.lines(start, 1, found)
-        else:
-            _read_parts(rules, found, kept, _blocks(start, blocks))
+    elif note != "binary":
+        blank = _read_parts(rules, found, kept, _blocks(start, blocks))
+        note = "empty" if blank else None
     told = answer(rules, found, file, language)
     told.note, told.around = note, kept.around(told.line)
     return told
@@ -413,38 +535,95 @@ def _at_least(size: int, blocks: Iterator[bytes]) -> bytes:
 
 
 def _blocks(start: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
+    """The same in blocks of one size; only the last may be shorter."""
+    left = b""
     for data in chain([start], rest):
-        yield from (data[at : at + BLOCK] for at in range(0, len(data), BLOCK))
+        data = left + data
+        whole = len(data) - len(data) % BLOCK
+        yield from (data[at : at + BLOCK] for at in range(0, whole, BLOCK))
+        left = data[whole:]
+    if left:
+        yield left
 
 
-def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[bytes]) -> None:
-    """Read every block, and in full only the parts around something that can matter."""
-    anchors = rules.anchors()
+def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[bytes]) -> bool:
+    """Read every block, and in full only the parts around something that can matter; returns whether all is blank."""
+    by_sketch, by_word = rules.anchors()
     looking = 64  # parts that are read only because they may hold an exception
-    line, before, block = 1, b"", next(blocks)
-    first = True
+    line, before, block, first, blank = 1, b"", next(blocks), True, True  # `before` begins in this line
+    begun = _Begun(rules)
     while block:
         behind = next(blocks, b"")
-        region = before + block + behind[:MARGIN]
-        sketch = _sketch(region)
-        wanted = [half for rare, halves in anchors if rare in sketch for half in halves]
-        top = line - before.count(b"\n")
-        looking = looking if not found.errors else 0
-        worth = wanted or first or (looking and b"Error:" in region)
-        for low in range(0, len(region), PART) if worth else ():
+        region, end = before + block + behind[:MARGIN], len(before) + len(block)
+        start = max(0, len(before) - 2048)
+        sketch = _sketch(region[start : end + 2048])
+        wanted = [half for rare, halves in by_sketch.items() if rare in sketch for half in halves]
+        wanted += [half for word, halves in by_word.items() if word in region for half in halves]
+        looking = looking if found.error is None and not found.errors else 0
+        worth = []
+        for low in range(start, end, PART) if wanted or first or (looking and b"Error:" in region) else ():
             part = region[low : low + PART + 2048]
             squeezed = squeeze(part) if wanted else b""
-            if not (first or any(half in squeezed for half in wanted)):
-                if not looking or b"Error:" not in part:
-                    continue
+            if first or any(half in squeezed for half in wanted):
+                worth.append(low)
+            elif looking and b"Error:" in part:
+                worth.append(low)
                 looking -= 1
-            # In whole lines, where lines are not endless.
-            begin = max(0, region.rfind(b"\n", max(0, low - MARGIN), max(0, low - 512)) + 1) or max(0, low - 4096)
-            window, at = region[begin : low + PART + 8192], top + region.count(b"\n", 0, begin)
-            found.read(rules, window, at)
-            kept.lines(window, at, found)
-        line += block.count(b"\n")
-        before, block, first = (before + block[-MARGIN:])[-MARGIN:], behind, False
+        here, passed = copy(begun), 0
+        for low, high in _runs(worth):
+            # From the start of a line on, where lines are not endless.
+            begin = max(0, low - 2 * RIM)
+            begin = region.rfind(b"\n", max(0, begin - MARGIN), begin) + 1 or begin
+            here.goes_by(region[passed:begin])
+            window, head, passed = region[begin : high + MARGIN], here.text(), begin
+            last = high + MARGIN >= len(region) and len(behind) <= MARGIN
+            rims = (head + window[:RIM] if here.any else b"", b"" if last else window[-RIM:])
+            at = line + region.count(b"\n", 0, begin)
+            found.read(rules, head + window, at, rims)
+            kept.lines(head + window, at, found)
+        blank = blank and not block.strip()
+        cut = max(0, end - MARGIN)
+        begun.goes_by(region[:cut])
+        line += region.count(b"\n", 0, cut)
+        before, block, first = region[cut:end], behind, False
+    return blank
+
+
+def _runs(parts: list[int]) -> Iterator[tuple[int, int]]:
+    """(from, to) for parts that follow one another."""
+    while parts:
+        count = next(
+            (it for it in range(1, min(RUN, len(parts))) if parts[it] > parts[it - 1] + MARGIN), min(RUN, len(parts))
+        )
+        yield parts[0], parts[count - 1] + PART
+        parts = parts[count:]
+
+
+class _Begun:
+    """What stands for the beginning of a line where what is read begins inside the line."""
+
+    def __init__(self, rules: Rules):
+        self.words, self.any = rules.spoken, False
+        self.line = self.rest = self.spoken = b""
+        self.odd: tuple[int, ...] = (0, 0)
+
+    def goes_by(self, text: bytes) -> None:
+        """`text` is left behind."""
+        self.any = self.any or bool(text)
+        if at := max(text.rfind(b"\n"), text.rfind(b"\r")) + 1:
+            self.line = self.rest = self.spoken = b""
+            self.odd = (0, 0)
+        room = SHOWN - len(self.line)
+        self.line += text[at : at + room]
+        if more := text[at + room :]:
+            over = self.line[-64:] + self.rest + more
+            self.spoken = self.spoken or next((word for word in self.words if word in over), b"")
+            self.odd = tuple(odd ^ _clean(more).count(quote) % 2 for odd, quote in zip(self.odd, _OPENING))
+            self.rest = over[-64:]
+
+    def text(self) -> bytes:
+        """The line's first letters, whether it spoke of errors, and which quote marks are open."""
+        return self.line + self.spoken + b"".join(quote for odd, quote in zip(self.odd, _OPENING) if odd)
 
 
 class _Kept:
@@ -460,7 +639,9 @@ class _Kept:
             at = line - first
             if at < len(rows):
                 shown = range(max(0, at - AROUND), min(len(rows), at + AROUND + 1))
-                self.seen = {line: [(first + i, rows[i][:2000].decode("utf-8", "replace").rstrip("\r")) for i in shown]}
+                self.seen = {
+                    line: [(first + i, rows[i][:SHOWN].decode("utf-8", "replace").rstrip("\r")) for i in shown]
+                }
 
     def around(self, line: int | None) -> list[tuple[int, str]]:
         return self.seen.get(line, [])

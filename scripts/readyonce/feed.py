@@ -83,12 +83,12 @@ def llms(catalog: Catalog, language: Language) -> str:
                 lead = matter.get("description", "")
             continue
         title = matter.get("title", page.stem)
-        title = links.label(page.stem, title) if re.fullmatch(r"RO-\d{4}", page.stem) else title
+        title = links.label(page.stem, title) if re.fullmatch(r"RO-[0-9]{4}", page.stem) else title
         target = links.address(links.site_url(), f"{page.with_suffix('')}/", language)
         if not links.site_url():
             target = target.removeprefix(f"{language}/")  # llms.txt stands in that folder itself
         line = f"- {links.link('markdown', title, target)}: {matter.get('description', '')}"
-        groups.setdefault(page.parent.name, []).append(line)
+        groups.setdefault(page.parts[0] if len(page.parts) > 1 else "", []).append(line)
     parts = [f"# ReadyOnce\n\n> {lead}\n"]
     for name in ("incidents", "errors", "", *sorted(groups)):
         if lines := groups.pop(name, None):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # What a reader of an incident sees a change of: its metadata, repros and evidence, and its article.
-_PATH = re.compile(r"(?:snippets|docs/\w+/incidents)/(RO-\d{4})[./]")
+_PATH = re.compile(r"(?:snippets|docs/\w+/incidents)/(RO-[0-9]{4})[./]")
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import errno
 import glob
 import gzip
 import json
 import os
 import re
+import stat
 import sys
 import zlib
 from collections.abc import Iterator
@@ -15,15 +17,18 @@ from pathlib import Path
 
 from readyonce import diagnose as engine
 
-BLOCK = 1 << 20
+BLOCK, STEP = 1 << 20, 1 << 16
 
 
 class Unusable(Exception):
     """Bad usage: says what is wrong and what to do."""
 
 
-def names(given: list[str], terminal: bool) -> list[str]:
-    """The inputs, in order: a folder stands for the files below it, a glob for what it matches."""
+def names(given: list[str], terminal: bool, faults: list[str]) -> list[str]:
+    """The inputs, in order: a folder stands for the files below it, a glob for what it matches.
+
+    `faults` takes what cannot be looked into, so that the rest is still read.
+    """
     if not given:
         if terminal:
             raise Unusable(
@@ -32,33 +37,121 @@ def names(given: list[str], terminal: bool) -> list[str]:
         return ["-"]
     found: list[str] = []
     for name in given:
-        path = Path(name)
-        if name == "-" or path.is_file():
-            found.append(name)
-        elif path.is_dir():
-            below = sorted(str(one) for one in path.rglob("*") if one.is_file())
-            if not below:
-                raise Unusable(f"there is no file in the folder {name}")
-            found += below
-        elif matched := sorted(one for one in glob.glob(name, recursive=True) if os.path.isfile(one)):
-            found += matched
-        elif path.exists():
-            found.append(name)  # a pipe, for one
-        else:
-            raise Unusable(f"there is no file {name}: check the path, or quote the glob")
+        if not name.strip():
+            raise Unusable("a file's name is empty: is the variable set that was to hold it?")
+        try:
+            found += ["-"] if name == "-" else _files(name, faults)
+        except ValueError:  # a zero byte
+            raise Unusable(f"{shown(name[:100])} is no file's name: check the path") from None
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise Unusable(PASTED) from None
+            faults.append(_unreadable(name, error))
     return list(dict.fromkeys(found))
 
 
-def diagnose(rules: engine.Rules, name: str, language: str) -> engine.Answer:
+PASTED = (
+    "there is no such file, and this looks like a text. Pipe it in: readyonce diagnose -, then paste it and end it with Ctrl-D; "
+    "or printf '%s' \"$TEXT\" | readyonce diagnose"
+)
+
+
+def _files(name: str, faults: list[str]) -> list[str]:
+    try:
+        mode = os.stat(name).st_mode  # unlike `exists`, it tells a missing file from one in a folder that is closed
+    except (FileNotFoundError, NotADirectoryError):
+        if matched := _matched(name, faults):
+            return matched
+        if re.search(r"\s", name) and re.search(r"Error|Exception|Traceback|:\s|\n", name):
+            raise Unusable(PASTED) from None
+        if faults and glob.has_magic(name):
+            return []
+        raise Unusable(f"there is no file {shown(name)}: check the path, or quote the glob") from None
+    if not stat.S_ISDIR(mode):
+        return [name]  # a pipe too
+    below, before = [], len(faults)
+    for folder, folders, files in os.walk(
+        name, onerror=lambda error: faults.append(_unreadable(error.filename, error))
+    ):
+        folders.sort()
+        below += [path for path in (os.path.join(folder, file) for file in files) if os.path.isfile(path)]
+    if not below and len(faults) == before:
+        raise Unusable(f"there is no file in the folder {shown(name)}")
+    return sorted(str(Path(path)) for path in below)
+
+
+def _matched(name: str, faults: list[str]) -> list[str]:
+    """What a glob matches. glob itself passes over a folder that is closed; here it is named."""
+    if not glob.has_magic(name):
+        return []
+    parts = Path(name).parts
+    fixed = next(number for number, part in enumerate(parts) if glob.has_magic(part))
+    patterns = [os.path.join(*parts[:number], "") for number in range(fixed, len(parts)) if number]
+    for folder in {folder for pattern in patterns for folder in glob.glob(pattern, recursive=True)}:
+        try:
+            os.scandir(folder).close()
+            os.stat(os.path.join(folder, "."))
+        except OSError as error:
+            faults.append(_unreadable(folder, error))
+    return sorted(one for one in glob.glob(name, recursive=True) if os.path.isfile(one))
+
+
+def diagnose(rules: engine.Rules, name: str, language: str, faults: list[str]) -> engine.Answer | None:
+    """The answer for an input. `faults` takes what of it cannot be read; if that is all of it, there is no answer."""
     try:
         if name == "-":
+            if sys.stdin is None:
+                raise Unusable("standard input is closed: give a file, or pipe a log in")
             return engine.diagnose_stream(rules, _blocks(sys.stdin.buffer), name, language)
         with open(name, "rb") as file:
             zipped = file.peek(2)[:2] == b"\x1f\x8b"
-            with gzip.open(file) if zipped else file as stream:
-                return engine.diagnose_stream(rules, _blocks(stream), name, language)
-    except (OSError, EOFError, zlib.error) as error:
-        raise Unusable(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+            stream = _Unpacked(file) if zipped else file
+            told = engine.diagnose_stream(rules, _blocks(stream), name, language)
+            if zipped and stream.fault:
+                if not stream.any:
+                    faults.append(f"{shown(name)} cannot be read: {stream.fault}")
+                    return None
+                faults.append(
+                    f"{shown(name)} is cut or damaged ({stream.fault}): the answer is for what could be read of it"
+                )
+            return told
+    except OSError as error:
+        faults.append(_unreadable(name, error))
+        return None
+
+
+def _unreadable(name: str, error: OSError) -> str:
+    return f"{shown(name)} cannot be read: {error.strerror or error}"
+
+
+def shown(name: str) -> str:
+    """A file's name, on one line."""
+    return name.replace("\n", "\\n")
+
+
+class _Unpacked:
+    """The bytes of a .gz, as far as they can be read: that of a job that was killed ends anywhere."""
+
+    def __init__(self, file):
+        self.stream, self.fault, self.any = gzip.open(file), "", False
+
+    def read(self, size: int) -> bytes:
+        # What is unpacked is handed on before it fails.
+        parts, length = [], 0
+        while length < size and not self.fault:
+            try:
+                part = self.stream.read1(STEP)
+            except (EOFError, zlib.error, OSError) as error:
+                if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                    raise
+                self.fault = str(error)
+                break
+            if not part:
+                break
+            self.any = True
+            parts.append(part)
+            length += len(part)
+        return b"".join(parts)
 
 
 def _blocks(stream) -> Iterator[bytes]:
@@ -80,11 +173,11 @@ def event(rules: engine.Rules, name: str, language: str | None) -> engine.Answer
         issue = json.loads(Path(name).read_text(encoding="utf-8"))["issue"]
         title, body = (issue.get(key) or "" for key in ("title", "body"))
         body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)  # a form's own hints
+        chinese = len(re.findall("[\u4e00-\u9fff]", title + body)) > 15
     except (OSError, UnicodeDecodeError) as error:
         raise Unusable(f"{name} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unusable(f"{name} is not an event of an issue: it needs `issue` with `title` and `body`") from None
-    chinese = len(re.findall("[\u4e00-\u9fff]", title + body)) > 15
     language = language or ("zh" if chinese else "en")
     told = [engine.diagnose(rules, text.encode("utf-8", "replace"), name, language) for text in (body, title)]
     # Titles often name another error than the log: they count only where the body has none.

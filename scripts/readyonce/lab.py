@@ -6,6 +6,7 @@ others in one launch, because imports are nearly all the cost. Both must show th
 
 from __future__ import annotations
 
+import ast
 import datetime
 import errno
 import json
@@ -16,7 +17,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -25,17 +25,30 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from readyonce import ending, project
 from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
+from readyonce.facts import Value, of_command
 
 WORKER = Path(__file__).with_name("worker.py")
 GUARD = "snippets/guard/readyonce_guard.py"
-TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
-START_LIMIT = 180  # seconds for imports and, once per environment, DeepSpeed's own compilation
+START_LIMIT = 180  # seconds for imports
+COMPILE_LIMIT = 1800  # seconds for DeepSpeed's own compilation, once per environment
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
 # Whose versions evidence names, the most telling first.
 SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "accelerate", "deepspeed", "torch")
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
+# Below this release DeepSpeed waits for the last of several gathers only, and with two threads gloo may end it first:
+# docs/en/concepts/zero3-early-gather.md. With one thread it cannot.
+WAITS_FOR_ALL = (0, 19, 8)
+COMPILE = """
+import os, torch
+if not torch.accelerator.is_available():
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    from deepspeed.accelerator import get_accelerator
+    get_accelerator().create_op_builder("ShareMemCommBuilder").load()
+"""
+ONE_GLOO_THREAD = Path(__file__).parents[2] / "snippets" / "concepts" / "one-gloo-thread"
 
 
 class LabError(Exception):
@@ -73,26 +86,31 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
             raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
         return Path(sys.executable)
     requirements = _list(root, environment)
-    folder = root / "build" / "environments" / environment
+    place = folder(root, environment)
     lock = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
     constraints = ["--constraint", lock] if lock.is_file() else []
     wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, *constraints[1:]))
-    stamp = folder / "installed.txt"
+    stamp = place / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
         torch = [f"{name}=={version}" for name, version in pins(root, environment).items() if name == "torch"]
-        _install(folder, torch, "--requirements", requirements, *constraints)
+        _install(place, torch, "--requirements", requirements, *constraints)
         stamp.write_text(wanted, encoding="utf-8")
-    return folder / "bin" / "python"
+    return place / "bin" / "python"
+
+
+def folder(root: Path, environment: str) -> Path:
+    """Where an environment is made."""
+    return root / "build" / "environments" / environment
 
 
 def newest(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
     """The Python of an environment made afresh, of the newest releases of what its list pins that go together."""
     say(f"Installing the newest releases of environment {environment} ...")
-    folder = root / "build" / "environments" / f"newest-of-{environment}"
+    place = folder(root, f"newest-of-{environment}")
     wanted = {name: name + bound for name, _, bound in _requirements(root, environment)}
-    _install(folder, [wanted[name] for name in wanted if name == "torch"], *wanted.values())
-    return folder / "bin" / "python"
+    _install(place, [wanted[name] for name in wanted if name == "torch"], *wanted.values())
+    return place / "bin" / "python"
 
 
 def pins(root: Path, environment: str) -> dict[str, str]:
@@ -154,10 +172,18 @@ def describe(environment: str, python: Path, world_size: int = 2) -> Environment
         "import json, platform, sys, torch, torch.distributed as dist\n"
         "enough = torch.accelerator.device_count() >= int(sys.argv[1])\n"
         "d = torch.accelerator.current_accelerator() if enough else torch.device('cpu')\n"
-        "print(json.dumps({'device': d.type, 'backend': dist.get_default_backend_for_device(d),"
+        "backend, threads = dist.get_default_backend_for_device(d), None\n"
+        "if backend == 'gloo': threads = dist.ProcessGroupGloo(dist.HashStore(), 0, 1).options._threads\n"
+        "print(json.dumps({'device': d.type, 'backend': backend, 'gloo_threads': threads,"
         " 'python': platform.python_version()}))"
     )
-    told = subprocess.run([python, "-c", script, str(world_size)], capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [python, "-c", script, str(world_size)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment_of(python.parent),
+    )
     return Environment(
         name=environment,
         date=datetime.date.today().isoformat(),
@@ -195,8 +221,10 @@ def on_one_device(catalog: Catalog, incident: Incident, name: str, python: Path)
     """Each repro's variants once with one process: with NCCL on the GPU, where there is one."""
     variants = [v for v in incident.variants.values() if not v.is_command and "current" in v.declared]
     jobs = [(replace(variant, processes=1), 1) for variant in variants]
-    runs, _ = summarise(together(catalog, incident, jobs, python), {})
-    return Evidence(environment=describe(name, python, world_size=1), runs=runs)
+    environment = describe(name, python, world_size=1)
+    facts = facts_of(catalog, incident, variants, python, environment.versions)
+    runs, _ = summarise(together(catalog, incident, jobs, python), {}, facts)
+    return Evidence(environment=environment, runs=runs)
 
 
 def options_of(python: Path, command: str) -> list[str]:
@@ -227,9 +255,11 @@ def together(
 ) -> list[Observation]:
     """Run each (variant, repeats) in one launch; one observation per repeat.
 
-    A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch.
+    A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch. What is to run alone
+    runs so, each time.
     """
-    pending = _interleave(list(jobs))
+    jobs = list(jobs)
+    pending = _interleave([job for job in jobs if not job[0].alone])
     observations = []
 
     def done(observation: Observation) -> None:
@@ -244,6 +274,9 @@ def together(
             # The launch stalled or died at the next variant in its order: alone tells how.
             variant = _by_group(pending)[0]
             pending.remove(variant)
+            done(alone(catalog, incident, variant, python))
+    for variant, repeats in jobs:
+        for _ in range(repeats if variant.alone else 0):
             done(alone(catalog, incident, variant, python))
     return observations
 
@@ -275,7 +308,7 @@ def _launch(
     incident: Incident, variants: list[Variant], python: Path, guard: Path | None = None
 ) -> Iterator[tuple[Variant, list[dict]]]:
     """One launch of the worker; yields (variant, its ranks' records) until it ends or stalls."""
-    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
+    with ending.folder() as scratch:
         results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
         results.touch()
         items = [
@@ -318,7 +351,7 @@ def _finished(variant: Variant, result: dict, seconds: float, log: str = "") -> 
 def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) -> Observation:
     """Run one variant as a reader would: `torchrun repro.py NAME`, or `python repro.py NAME`."""
     launcher = [python] if variant.launcher == "python" else torchrun(python, variant.processes)
-    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
+    with ending.folder() as scratch:
         started = time.monotonic()
         with running([*launcher, incident.folder / variant.file, variant.name], python, scratch) as process:
             try:
@@ -349,7 +382,7 @@ def each_alone(
         finally:  # interrupted: end what is under way, or leaving would wait for it
             pool.shutdown(wait=False, cancel_futures=True)
             for token in list(_under_way):
-                _kill(token)
+                ending.kill(token)
 
 
 def message_in(log: str) -> str:
@@ -392,41 +425,88 @@ _under_way: set[str] = set()  # the tokens of the launches that run now
 
 
 @contextmanager
-def running(command: list, python: Path, scratch: str, variables: dict[str, str] = {}) -> Iterator[subprocess.Popen]:
+def running(
+    command: list, python: Path, scratch: str, variables: dict[str, str] = {}, compiled: bool = False
+) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
+    if not compiled:
+        _compile_once(python)
     token = uuid.uuid4().hex
     _under_way.add(token)
-    for lock in _extensions(python.parent).glob("*/lock"):
-        # A compilation that was killed leaves its lock, and the next one would wait for it for ever.
-        if time.time() - lock.stat().st_mtime > START_LIMIT and not _at_work_in(lock.parent):
-            lock.unlink(missing_ok=True)
     _sweep_shared_memory()
-    with open(Path(scratch) / "log.txt", "wb") as log:
+    with (
+        open(Path(scratch) / "log.txt", "wb") as log,
+        _extensions(python.parent, token) as extensions,
+        ending.watched(token),
+    ):
         process = subprocess.Popen(
             [str(part) for part in command],
             cwd=scratch,
             # Its temporary files lie with the log: torchrun, when killed, leaves a folder.
-            env=environment_of(python.parent) | {"TMPDIR": str(scratch)} | variables | {TOKEN: token},
+            env=environment_of(python.parent)
+            | {"TMPDIR": str(scratch), "TORCH_EXTENSIONS_DIR": str(extensions)}
+            | variables
+            | {ending.TOKEN: token},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
         )
         try:
             yield process
+            if process.poll() is None and (locks := list(extensions.glob("*/lock"))):
+                raise LabError(
+                    f"it still waits for an operator to be compiled, at {locks[0]}: give it more time or cores"
+                )
         finally:
-            _kill(token)
+            ending.kill(token)
             process.wait()
             _under_way.discard(token)
 
 
-def _at_work_in(folder: Path) -> bool:
-    import psutil
+def _compile_once(python: Path) -> None:
+    """Have an environment's DeepSpeed compile its operator before the first launch, whose time that would take."""
+    kept = python.parent.parent / "torch-extensions" / "whole"
+    if kept.is_dir() or not _deepspeeds(python.parent):
+        return
+    with ending.folder() as scratch:
+        with running([python, "-c", COMPILE], python, scratch, compiled=True) as process:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(COMPILE_LIMIT)
+    kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
 
-    for process in psutil.process_iter():
-        with suppress(psutil.Error):  # ended meanwhile, or somebody else's
-            if process.cwd() == str(folder):
-                return True
-    return False
+
+@contextmanager
+def _extensions(bin_folder: Path, token: str) -> Iterator[Path]:
+    """A folder of this launch alone for what DeepSpeed compiles; the environment keeps what came out whole.
+
+    torch locks such a folder even to load from it, a launch that is killed leaves its lock, and the next one
+    would wait for it for ever, without a word.
+    """
+    place = bin_folder.parent / "torch-extensions"
+    kept, own = place / "whole", place / "launches" / token
+    own.mkdir(parents=True)
+    for left in own.parent.iterdir():  # by a lab that was killed
+        if left.stat().st_mtime < time.time() - 86400:
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        for library in kept.glob("*/*.so"):
+            # With their times: by these ninja sees that there is nothing to do.
+            shutil.copytree(library.parent, own / library.parent.name, ignore=shutil.ignore_patterns("lock"))
+        yield own
+        kept.mkdir(parents=True, exist_ok=True)
+        for library in own.glob("*/*.so"):
+            known = kept / library.parent.name
+            if (library.parent / "lock").exists() or _changed(library) <= _changed(known / library.name):
+                continue
+            shutil.rmtree(known, ignore_errors=True)  # of an older torch or DeepSpeed
+            with suppress(OSError):  # another launch was faster
+                library.parent.rename(known)
+    finally:
+        shutil.rmtree(own, ignore_errors=True)
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns if path.exists() else 0
 
 
 def _sweep_shared_memory() -> None:
@@ -446,48 +526,87 @@ def _sweep_shared_memory() -> None:
             path.unlink(missing_ok=True)
 
 
-def _kill(token: str) -> None:
-    """End every process that inherited `token`. torchrun starts its ranks in sessions of their own,
-    and a launcher that dies leaves them behind: neither its group nor its children would find them."""
-    import psutil
-
-    for _ in range(10):  # while we look through the list, one of them may start another
-        ours = []
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(TOKEN) == token:
-                    process.kill()
-                    ours.append(process)
-            except psutil.Error:
-                pass  # ended meanwhile, or somebody else's
-        if not ours:
-            return
-        psutil.wait_procs(ours, timeout=10)
-
-
 def environment_of(bin_folder: Path) -> dict[str, str]:
-    """The environment of a run: one thread a rank, no writes beside the repro, its own caches."""
+    """The environment of a run: one thread a rank, no writes beside the repro, its own caches; of gloo's, see above."""
     unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
     kept = {key: value for key, value in os.environ.items() if key not in unwanted}
     kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
+    if any(release < WAITS_FOR_ALL for release in _deepspeeds(bin_folder)):
+        kept["PYTHONPATH"] = str(ONE_GLOO_THREAD)
     return kept | {
         "OMP_NUM_THREADS": "1",
         "PYTHONPYCACHEPREFIX": str(bin_folder.parent / "pycache"),
         "PYTHONDONTWRITEBYTECODE": "",
-        "TORCH_EXTENSIONS_DIR": str(_extensions(bin_folder)),
         "HF_HUB_OFFLINE": "1",
     }
 
 
-def _extensions(bin_folder: Path) -> Path:
-    """Where DeepSpeed's compiled ops go: one folder for each environment, since builds differ by release."""
-    return bin_folder.parent / "torch-extensions"
+def _deepspeeds(bin_folder: Path) -> list[tuple[int, ...]]:
+    """The release of an environment's DeepSpeed, if it has one."""
+    found = bin_folder.parent.glob("lib/python*/site-packages/deepspeed-*.dist-info")
+    return [tuple(map(int, re.findall(r"\d+", path.name)[:3])) for path in found]
 
 
 # ------------------------------------------------------------------------------ evidence
 
 
-def summarise(shared: list[Observation], single: dict[str, Observation]) -> tuple[list[Run], list[str]]:
+def facts_of(
+    catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path, versions: dict[str, str]
+) -> dict[str, dict[str, Value]]:
+    """The facts of each variant: a repro tells its own, a command's are read from its words and the versions."""
+    variants = list(variants)
+    files = sorted({str(incident.folder / v.file) for v in variants if not v.is_command})
+    told = {}
+    if files:
+        done = subprocess.run(
+            [python, WORKER, "--facts", *files], capture_output=True, text=True, env=environment_of(python.parent)
+        )
+        if done.returncode:
+            raise LabError(f"{incident.id}: its repros do not tell their facts\n{done.stderr[-3000:]}")
+        told = json.loads(done.stdout.splitlines()[-1])
+    return {
+        v.name: facts_of_command(catalog, incident, v, versions)
+        if v.is_command
+        else told[str(incident.folder / v.file)].get(v.name, {})
+        for v in variants
+    }
+
+
+def facts_of_command(
+    catalog: Catalog, incident: Incident, variant: Variant, versions: dict[str, str]
+) -> dict[str, Value]:
+    """By the rules of the framework (`snippets/frameworks/`), after those of the tiny model (`FACTS` in tiny.py)."""
+    script = with_lines((incident.folder / variant.file).read_text(encoding="utf-8"), variant.lines)
+    said = " ".join(script.replace("\\\n", " ").replace(" -m ", " python -m ").split())
+    rules = [
+        rule.model_dump()
+        for framework in catalog.frameworks.values()
+        if any(command in said for command in framework.commands)
+        for rule in framework.launch
+    ]
+    if not rules:
+        raise LabError(f"{incident.id}/{variant.file} runs no command of snippets/frameworks/")
+    source = ast.parse((incident.folder / "tiny.py").read_text(encoding="utf-8"))
+    for node in source.body:
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FACTS":
+            rules = ast.literal_eval(node.value) + rules
+    return of_command(script, rules, {name.lower(): release for name, release in versions.items()})
+
+
+def with_lines(script: str, lines: dict[str, str]) -> str:
+    """The script with, for each option, another line in place of the one that has it; none where that is empty."""
+    changed = script.splitlines()
+    for option, line in lines.items():
+        places = [i for i, words in enumerate(map(str.split, changed)) if option in words and words[0] != "#"]
+        if len(places) != 1:
+            raise LabError(f"`{option}` stands in {len(places)} lines of launch.sh, not in one")
+        changed[places[0] : places[0] + 1] = [f"    {line} \\"] if line else []
+    return "\n".join(changed) + "\n"
+
+
+def summarise(
+    shared: list[Observation], single: dict[str, Observation], facts: dict[str, dict[str, Value]]
+) -> tuple[list[Run], list[str]]:
     """Runs for the evidence, and a line for each variant whose repeats or launches disagree.
 
     A framework's command runs alone only: it has no repeats."""
@@ -504,6 +623,7 @@ def summarise(shared: list[Observation], single: dict[str, Observation]) -> tupl
             Run(
                 variant=name,
                 outcome=first.outcome,
+                facts=facts.get(name, {}),
                 error=first.error,
                 message=first.message,
                 repeats=len(repeats),
@@ -523,13 +643,11 @@ def same_gradient_error(stored: float, seen: float) -> bool:
 
 
 def write(incident: Incident, evidence: Evidence) -> Path:
-    """Store evidence beside the incident; replaced in one step, so that no half file is left."""
+    """Store evidence beside the incident."""
     path = incident.folder / "evidence" / f"{evidence.environment.name}.json"
     path.parent.mkdir(exist_ok=True)
-    fresh = path.with_suffix(".json.new")
     content = evidence.model_dump(mode="json", exclude_defaults=False)
-    fresh.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    fresh.replace(path)
+    project.write_whole(path, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     return path
 
 

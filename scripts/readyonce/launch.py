@@ -14,8 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from readyonce import ending
 from readyonce.catalog import Catalog, Incident, Variant
-from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running
+from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running, with_lines
 
 TOLERANCE = 1e-5  # the largest difference of a `match`, as in the repros
 # Torch's threads, now and then, when a framework ends without a barrier and all is saved: not an outcome.
@@ -27,8 +28,8 @@ class Commands:
 
     def __init__(self, catalog: Catalog, incident: Incident, python: Path):
         self.catalog, self.incident, self.python = catalog, incident, python
-        self._folder = tempfile.TemporaryDirectory(prefix="readyonce-")
-        self._scratch = Path(self._folder.name)
+        self._folder = ending.folder()
+        self._scratch = Path(self._folder.__enter__())
         self._references: dict[str, Path] = {}
         self._tiny: dict | None = None
 
@@ -36,7 +37,7 @@ class Commands:
         return self
 
     def __exit__(self, *_) -> None:
-        self._folder.cleanup()
+        self._folder.__exit__(None, None, None)
 
     def run(self, variant: Variant) -> Observation:
         """Raises `LabError` where the tiny model cannot be made, or the run to compare with fails."""
@@ -125,17 +126,6 @@ class Commands:
             "MASTER_PORT": port,  # ms-swift hands it to torchrun
             "PET_MASTER_PORT": port,  # torchrun's own
         }
-
-
-def with_lines(script: str, lines: dict[str, str]) -> str:
-    """The script with, for each option, another line in place of the one that has it; none where that is empty."""
-    changed = script.splitlines()
-    for option, line in lines.items():
-        places = [i for i, words in enumerate(map(str.split, changed)) if option in words and words[0] != "#"]
-        if len(places) != 1:
-            raise LabError(f"`{option}` stands in {len(places)} lines of launch.sh, not in one")
-        changed[places[0] : places[0] + 1] = [f"    {line} \\"] if line else []
-    return "\n".join(changed) + "\n"
 
 
 def _saved(output: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What a hosted page may load and run: its Content-Security-Policy, in the page and for the headers of a host.
+"""What a page may load and run: its Content-Security-Policy, in the page and for the headers of a host.
 
 The theme has inline scripts, and some differ by the depth of a page: their hashes are taken from the built pages. Only
 those outside the article count, so that nothing an author writes becomes a script that runs.
@@ -13,11 +13,17 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from readyonce import project
 from readyonce.catalog import CatalogError, Problem
 
 RULES = (
     "default-src 'none'; script-src 'self' {}; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; form-action 'none'"
+)
+# On disk there is no origin that could be `self`, and nothing can be fetched.
+ON_DISK = (
+    "default-src 'none'; script-src file: {}; style-src file:; img-src file: data:; font-src file:; "
+    "worker-src blob:; base-uri 'none'; form-action 'none'"
 )
 # What a page cannot say of itself.
 HEADERS = {
@@ -31,7 +37,7 @@ _INLINE = re.compile(r"(?s)<script>(.*?)</script>")
 _HASH = re.compile(r"'sha256-[\w+/=]+'")
 
 
-def protect(folder: Path) -> set[str]:
+def protect(folder: Path, rules: str = RULES) -> set[str]:
     """Give each page its policy, if it has none yet; returns the hashes of all scripts that the pages may run."""
     hashes = set()
     for page in sorted(folder.rglob("*.html")):
@@ -45,10 +51,8 @@ def protect(folder: Path) -> set[str]:
                 raise CatalogError(
                     [Problem(str(page), 1, problem, "Let docs/theme/main.html begin with that element.")]
                 )
-            head = _META.format(RULES.format(_joined(_scripts(text))))
-            fresh = page.with_suffix(".new")  # in one step, or a full disk could leave half a page
-            fresh.write_text(f"{start[0]}\n      {head}{text[start.end() :]}", encoding="utf-8")
-            fresh.replace(page)
+            head = _META.format(rules.format(_joined(_scripts(text))))
+            project.write_whole(page, f"{start[0]}\n      {head}{text[start.end() :]}")
         hashes.update(_HASH.findall(head))
     return hashes
 

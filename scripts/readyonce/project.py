@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
+import time
 from pathlib import Path
 
 LANGUAGES = ("en", "zh")
@@ -24,28 +26,47 @@ def find() -> Path | None:
     return None
 
 
-def rules() -> str | None:
-    """The compiled rules, as JSON: the wheel's own, else the project's, compiled again when a source is newer.
+def rules(fresh: bool = False) -> str | None:
+    """The compiled rules, as JSON: the wheel's own, else the project's, compiled again when a source is newer,
+    or with `fresh`.
 
     The compiler's own code is a source, and so are the folders, whose time changes when a file goes.
     """
-    if (carried := DATA / "rules.json").is_file():
+    if not fresh and (carried := DATA / "rules.json").is_file():
         return carried.read_text(encoding="utf-8")
     if (root := find()) is None:
         return None
     compiled, snippets = root / "build" / "rules.json", root / "snippets"
     sources = [snippets, snippets / "errors", snippets / "diagnose.yml", *snippets.glob("errors/*.yml")]
-    sources += [*snippets.glob("RO-*/incident.yml"), *map(Path(__file__).with_name, ("rules.py", "catalog.py"))]
+    stacks = snippets / "frameworks"
+    sources += [stacks, *stacks.glob("*.yml"), *stacks.glob("run/*.py")] if stacks.is_dir() else []
+    code = ("rules.py", "catalog.py", "frameworks.py")
+    sources += [*snippets.glob("RO-*/incident.yml"), *map(Path(__file__).with_name, code)]
     with contextlib.suppress(OSError):
-        if compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
+        if not fresh and compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
             return compiled.read_text(encoding="utf-8")
     text = _compile(root)
     with contextlib.suppress(OSError):  # a folder that cannot be written to is no reason to fail
         compiled.parent.mkdir(exist_ok=True)
-        fresh = compiled.with_suffix(".new")  # in one step, or a full disk could leave half of it
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(compiled)
+        write_whole(compiled, text)
     return text
+
+
+def write_whole(path: Path, text: str) -> None:
+    """In one step: who reads it meanwhile, writes it too or is killed never sees, makes or leaves half of it."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
+    try:
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave the new name with nothing in it
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    for left in path.parent.glob("*.new"):  # by one that was killed
+        with contextlib.suppress(OSError):  # another was quicker
+            if left.stat().st_mtime < time.time() - 60:
+                left.unlink()
 
 
 def articles() -> dict[str, list[Path]]:

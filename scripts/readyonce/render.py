@@ -16,12 +16,11 @@ import posixpath
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, feed, guard, history, links, rules
+from readyonce import api, articles, chart, counts, feed, frameworks, guard, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -33,10 +32,14 @@ from readyonce.catalog import (
     Incident,
     Language,
     Matrix,
+    Observed,
     Run,
     Source,
     Variant,
+    imports,
 )
+from readyonce.conditions import Part, in_words, part_in_words, parts
+from readyonce.facts import Query
 from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
 from readyonce.words import (
@@ -58,6 +61,7 @@ from readyonce.words import (
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
 IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
+SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
 LATELY = 20  # changes on the page that lists them
@@ -126,10 +130,14 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
+        **counts.includes(catalog, language),
     }
+    files |= frameworks.includes(catalog, language)
     files |= guard.includes(catalog, language)
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
+    for family in listed(catalog, "look-alikes"):
+        files[f"errors/{family.source}"] = look_alike(catalog, family, language)
     for incident in catalog.incidents.values():
         files |= incident_includes(catalog, incident, language)
     return files
@@ -138,7 +146,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
 def incident_includes(catalog: Catalog, incident: Incident, language: Language) -> dict[str, str]:
     files = {
         "header.md": header(catalog, incident, language),
-        "claims.md": "\n".join(claim(incident, name, language) for name in incident.file.claims),
+        "claims.md": "\n".join(claim(catalog, incident, name, language) for name in incident.file.claims),
         "affected.md": affected_table(incident, language),
         "strip.md": strip(catalog, incident, language),
         "evidence.md": evidence_list(catalog, incident, language),
@@ -150,7 +158,10 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
         files[f"{name}.md"] = of_file(catalog, incident, name, language)
     for matrix in incident.file.matrices:
         for environment in incident.file.files.get(matrix.file, []):
-            files[f"{matrix.file}@{environment}.md"] = matrix_table(incident, matrix, environment, language)
+            name = f"{matrix.file}@{environment}.md"  # of all matrices of a file, one below the other
+            files[name] = "\n".join(
+                part for part in (files.get(name), matrix_table(incident, matrix, environment, language)) if part
+            )
             if matrix.chart and environment in incident.evidence:
                 files[f"{matrix.file}@{environment}.svg"] = chart.bars(incident, matrix, environment, language)
     for environment, evidence in incident.evidence.items():
@@ -177,7 +188,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "",
         WORDS["label"][language].format(
             say("affected", language),
-            say("semicolon", language).join(f"{a.package} {_range(a)}" for a in file.affected),
+            say("semicolon", language).join(f"{a.package} {_range(a, language)}" for a in file.affected),
         ),
         "",
     ]
@@ -215,18 +226,14 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
         f"{name} {environment.versions[name]}" for name in _imported(catalog, incident, files, environment)
     )
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
-    return WORDS["verified"][language].format(versions=versions, **figures)
+    told = WORDS["verified"][language].format(versions=versions, **figures)
+    return told + (say("next", language) + say("one-gloo-thread", language) if environment.gloo_threads == 1 else "")
 
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
     """The packages that these repros import; all that are recorded, where none is imported: a framework's command."""
-    imported = frozenset().union(*(_imports(catalog.text(incident.folder / name)) for name in files))
+    imported = frozenset().union(*(imports(catalog.text(incident.folder / name)) for name in files))
     return [name for name in environment.versions if name in imported] or list(environment.versions)
-
-
-@lru_cache(64)  # asked for in each language, in several places of a page
-def _imports(source: str) -> frozenset[str]:
-    return frozenset(re.findall(r"^ *(?:import|from) (\w+)", source, re.MULTILINE))
 
 
 def _age(incident: Incident) -> int:
@@ -256,6 +263,7 @@ def _row(
     for environment in variant.declared:
         told = sentence(catalog, variant, incident.run(variant.name, environment), language)
         lines.append(told if environment == "current" else f"`{environment}`{colon}{told}")
+    lines += [f"`{name}`{colon}{_unusable(variant, name, language)}" for name in variant.unusable]
     name = f"`{variant.name}`"
     if anchors:
         # A page may show a row more than once: only the whole table's rows have the runs' addresses.
@@ -292,7 +300,14 @@ def _ran(incident: Incident, environment: str) -> bool:
     return environment in incident.evidence and environment not in incident.not_run
 
 
+def _unusable(variant: Variant, environment: str, language: Language) -> str:
+    why = variant.unusable[environment][language]
+    return say("unusable", language) + say("colon", language) + why
+
+
 def _command_cell(catalog: Catalog, incident: Incident, variant: Variant, environment: str, language: Language) -> str:
+    if environment in variant.unusable:
+        return _unusable(variant, environment, language)
     run = incident.run(variant.name, environment)
     cell = _cell(run, environment, language)
     if run and run.error and run.error not in incident.file.errors:
@@ -348,6 +363,8 @@ def _main_versions(catalog: Catalog, incident: Incident, file: str, environment:
 
 
 def _strip_cell(incident: Incident, variant: str, environment: str, language: Language) -> str:
+    if environment in incident.variants[variant].unusable:
+        return _unusable(incident.variants[variant], environment, language)
     run = incident.run(variant, environment)
     if run is None:
         return say("not-run", language)
@@ -377,7 +394,7 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
             run = incident.run("-".join((*left, *words)), environment)
             row.append(_cell(run, environment, language))
         rows.append(row)
-    return table(rows, "ro-matrix")
+    return table(rows, "ro-matrix") if len(rows) > 1 else ""
 
 
 def _cell(run: Run | None, environment: str, language: Language) -> str:
@@ -387,16 +404,20 @@ def _cell(run: Run | None, environment: str, language: Language) -> str:
     return f"{word} {number(run)}" if run.outcome == "diverge" else word
 
 
-def claim(incident: Incident, name: str, language: Language) -> str:
-    return "\n".join(_claim(incident, judge(incident, name), f"claim-{name}", language))
+def claim(catalog: Catalog, incident: Incident, name: str, language: Language) -> str:
+    return "\n".join(_claim(catalog, incident, judge(catalog, incident, name), f"claim-{name}", language))
 
 
-def _claim(incident: Incident, judgement: Judgement, id: str, language: Language, page: str = "") -> list[str]:
+def _claim(
+    catalog: Catalog, incident: Incident, judgement: Judgement, id: str, language: Language, page: str = ""
+) -> list[str]:
     """A claim's words, verdict and proof; `page` is the incident's, as seen from where this is shown."""
     it = judgement.claim
+    chips = [chip(say(judgement.verdict, language), judgement.verdict)]
+    chips += [chip(say(it.advice, language), "advice")] if it.advice else []
     lines = [
         f"**{it.text[language]}**",
-        f"{chip(say(judgement.verdict, language), judgement.verdict)} {chip(say(it.advice, language), 'advice')}",
+        " ".join(chips),
         *(
             [f"[{incident.id} · {incident.file.short[language]}]({page}#{id.removeprefix(f'{incident.id}-')})"]
             if page
@@ -405,8 +426,11 @@ def _claim(incident: Incident, judgement: Judgement, id: str, language: Language
         f"{{ #{id} .ro-claim }}",
         "",
     ]
-    lines += [say("next", language).join(part[language] for part in (it.when, it.why, it.note) if part)]
-    lines += ["", *proof(incident, judgement, language, page)]
+    when = it.when.text if it.when else None
+    lines += [say("next", language).join(part[language] for part in (when, it.why, it.note) if part)]
+    if page and judgement.runs:  # elsewhere the count is enough: the link leads to the proof
+        lines += ["", WORDS["proof"][language].format(len(judgement.right), len(judgement.runs))]
+    lines += ["", *([] if page else proof(catalog, incident, judgement, language))]
     if it.sources:
         lines += [
             say("sources", language) + say("colon", language) + cite_all(it.sources, language),
@@ -416,8 +440,8 @@ def _claim(incident: Incident, judgement: Judgement, id: str, language: Language
     return lines
 
 
-def proof(incident: Incident, judgement: Judgement, language: Language, page: str = "") -> Iterator[str]:
-    """The runs behind a verdict, collapsed; of a long list only those that came out otherwise."""
+def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
+    """The runs behind a verdict, collapsed: what they have in common, what tells them apart, and those that differ."""
     for measured in judgement.claim.measured:
         runs = [incident.run(name, "current") for name in (measured.variant, measured.against)]
         one, other = (getattr(run, measured.quantity, None) for run in runs)
@@ -428,32 +452,67 @@ def proof(incident: Incident, judgement: Judgement, language: Language, page: st
                 device=device, variant=measured.variant, against=measured.against, ratio=ratio
             )
             yield ""
-    predictions = judgement.predictions
-    if not predictions:
-        return
-    good = [judged for judged in predictions if judged.came_true]
-    shown = predictions if len(predictions) <= 12 else [judged for judged in predictions if not judged.came_true]
-    title = WORDS["proof"][language].format(len(good), len(predictions))
-    yield f'??? quote "{title}"'
+    if judgement.runs:
+        # Runs would outweigh the claims' own words in the search.
+        folded = _judged_on(catalog, incident, judgement, language)
+        yield from ("<div markdown data-search-exclude>", "", *folded, "", "</div>", "")
+
+
+def _judged_on(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
+    judged = judgement.runs
+    yield f'??? quote "{WORDS["proof"][language].format(len(judgement.right), len(judged))}"'
     yield ""
+    scope = in_words(catalog, judgement.claim.scope, language) or say("every-run", language)
+    count = WORDS["deciding-runs" if judgement.claim.explanation else "runs-of"][language].format(len(judged))
+    yield "    " + WORDS["judged-on"][language].format(runs=count, scope=scope)
+    if judgement.undecided:
+        yield "    " + WORDS["untold"][language].format(judgement.undecided)
+    yield ""
+    if judgement.verdict == "depends":
+        head = [say(key, language) for key in ("seen", "apart", "runs-count")]
+        found = parts(catalog, [it.observed for it in judged])
+        rows = [
+            [
+                _label(catalog, part.label, language),
+                part_in_words(catalog, part, language),
+                f"[{len(part.runs)}]({_address(part.runs[0], incident)})",
+            ]
+            for part in found
+        ]
+        yield textwrap.indent(table([head, *rows]), "    ")
+        return
+    shown = judged if len(judged) <= SHOWN else [it for it in judged if not it.came_true][:SHOWN]
     if shown:
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
-        rows = [head, *(_prediction_row(judged, language, page) for judged in shown)]
-        yield textwrap.indent(table(rows), "    ")
-    if shown and len(shown) < len(predictions):
-        yield "    " + WORDS["others"][language].format(len(predictions) - len(shown))
+        yield textwrap.indent(table([head, *(_judged_row(it, language, incident) for it in shown)]), "    ")
+    if shown and len(shown) < len(judged):
+        others = [it for it in judged if it not in shown]
+        yield "    " + WORDS["others"][language].format(len(others), sum(it.came_true for it in others))
         yield ""
 
 
-def _prediction_row(judged: Judged, language: Language, page: str) -> list[str]:
-    predicted = judged.predicted.partition(":")[0]
-    seen = (
-        chip(say(judged.observed.outcome, language), judged.observed.outcome)
-        if judged.observed
-        else say("not-run", language)
-    )
-    where = f"{page}#{run_id(judged.variant, judged.environment)}"
-    return [f"[`{judged.variant}`]({where})", judged.environment, say(predicted, language), seen]
+def _label(catalog: Catalog, label: str, language: Language) -> str:
+    """An outcome in words; of an error, which."""
+    outcome, _, family = label.partition(":")
+    word = chip(say(outcome, language), outcome)
+    return f"{word} {catalog.families[family].title[language]}" if family in catalog.families else word
+
+
+def _judged_row(judged: Judged, language: Language, incident: Incident) -> list[str]:
+    it = judged.observed
+    name = it.run.variant if it.incident is incident else f"{it.incident.id} {it.run.variant}"
+    return [
+        f"[`{name}`]({_address(it, incident)})",
+        it.environment,
+        say(judged.predicted.partition(":")[0], language) if judged.predicted else "–",
+        chip(say(it.run.outcome, language), it.run.outcome),
+    ]
+
+
+def _address(observed: Observed, incident: Incident) -> str:
+    """Of a run, as seen from an incident's page."""
+    page = "" if observed.incident is incident else f"{observed.incident.id}.md"
+    return f"{page}#{run_id(observed.run.variant, observed.environment)}"
 
 
 def affected_table(incident: Incident, language: Language) -> str:
@@ -462,7 +521,7 @@ def affected_table(incident: Incident, language: Language) -> str:
         rows.append(
             [
                 f"`{entry.package}`",
-                _range(entry),
+                _range(entry, language),
                 entry.fixed or say("not-fixed", language),
                 entry.text[language],
                 say(entry.basis, language)
@@ -472,8 +531,9 @@ def affected_table(incident: Incident, language: Language) -> str:
     return table(rows)
 
 
-def _range(entry: Affected) -> str:
-    return f"≥ {entry.introduced}" + (f", < {entry.fixed}" if entry.fixed else "")
+def _range(entry: Affected, language: Language) -> str:
+    bounds = [f"{sign} {at}" for sign, at in (("≥", entry.introduced), ("<", entry.fixed)) if at]
+    return say("bounds", language).join(bounds) or say("no-bounds", language)
 
 
 def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> str:
@@ -484,6 +544,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
             lines += [f":   {say('not-run', language)}{say('colon', language)}{code(_reason(evidence))}", ""]
             continue
         lines.append(f":   {verified(catalog, incident, evidence.environment, language)}")
+        lines += [f"    {_ended(run, language)}" for run in evidence.unusable]
         commands = [run for run in evidence.runs if incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
             count = sum(run.repeats + run.alone for run in repros)
@@ -510,6 +571,16 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
     return "\n".join(lines) + "\n"
 
 
+def _ended(run: Run, language: Language) -> str:
+    """How an unusable run ended: its message's last line, or how far off it was."""
+    ending = (
+        code(run.message.strip().splitlines()[-1])
+        if run.message
+        else f"{say(run.outcome, language)} {number(run) if run.gradient_error else ''}".strip()
+    )
+    return f"`{run.variant}`{say('colon', language)}{say('unusable', language)}{say('colon', language)}{ending}"
+
+
 def numbers(incident: Incident) -> str:
     """Every figure prose may need, a section each: `numbers.md:VARIANT`, `numbers.md:diverge` ..."""
     figures = {}
@@ -532,15 +603,16 @@ def numbers(incident: Incident) -> str:
 
 
 def incident_table(catalog: Catalog, language: Language, to: str, error: str | None = None) -> str:
-    """All incidents, or those about one error."""
-    rows = [[say(key, language) for key in ("incident", "you-see", "fix")]]
+    """All incidents, or those about one error: a row for those that show the same and have the same fix."""
     up = "" if to else "../"
+    groups: dict[tuple[str, str], list[str]] = {}
     for incident in about(catalog, error) if error else catalog.incidents.values():
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
-        rows.append([f"[{file.id}]({to}{file.id}.md)<br>{file.short[language]}", seen, fix])
-    return table(rows, "ro-stack")
+        groups.setdefault((seen, fix), []).append(f"[{file.id}]({to}{file.id}.md) {file.short[language]}")
+    head = [say(key, language) for key in ("you-see", "incident", "fix")]
+    return table([head, *([seen, "<br>".join(links), fix] for (seen, fix), links in groups.items())], "ro-stack")
 
 
 def about(catalog: Catalog, error: str) -> list[Incident]:
@@ -572,17 +644,17 @@ def error_table(catalog: Catalog, language: Language) -> str:
             [
                 family_link(catalog, family.family, language, ""),
                 family.text[language],
-                _seen_in(catalog, family, language) or "–",
+                _seen_in(catalog, family, language, "../") or "–",
             ]
         )
     return table(rows)
 
 
-def _seen_in(catalog: Catalog, family: FamilyFile, language: Language) -> str:
+def _seen_in(catalog: Catalog, family: FamilyFile, language: Language, up: str) -> str:
     found = []
     for incident in catalog.incidents.values():
         if family.family in incident.shows:
-            found.append(f"[{incident.id}](../incidents/{incident.id}.md)")
+            found.append(f"[{incident.id}]({up}incidents/{incident.id}.md)")
     more = WORDS["more"][language].format(len(found) - IN_CELL) if len(found) > IN_CELL else ""
     return say("between", language).join(found[:IN_CELL]) + more
 
@@ -606,45 +678,56 @@ def changes(catalog: Catalog, language: Language) -> str:
 
 
 def decision_table(catalog: Catalog, language: Language) -> str:
-    """Rows are ways to train, columns are settings; every outcome links to a run that showed it."""
+    """Rows are ways to train, columns are settings; a cell is every run that fits both, and what tells them apart."""
     if catalog.decision is None:
         return ""
-    columns = catalog.decision.columns
-    rows = [[say("training", language), *(text[language] for text in columns.values())]]
+    columns = catalog.decision.columns.values()
+    rows = [[say("training", language), *(column.text[language] for column in columns)]]
     for row in catalog.decision.rows:
-        cells = [_outcomes(catalog, row.cells.get(column, []), language) for column in columns]
-        rows.append([row.text[language], *cells])
+        cells = [outcomes(catalog, row.where, column.where, language) for column in columns]
+        if any(cells):
+            rows.append([row.text[language], *(cell or "–" for cell in cells)])
     return table(rows, "ro-matrix")
 
 
-def _outcomes(catalog: Catalog, patterns: list[str], language: Language) -> str:
-    """Each outcome among the runs once; of the wrong ones the worst."""
-    found: dict[str, tuple[Incident, str, Run]] = {}
-    for incident, environment, run in (hit for pattern in patterns for hit in catalog.runs(pattern)):
-        known = found.get(run.outcome)
-        if known is None or (run.outcome == "diverge" and run.gradient_error > known[2].gradient_error):
-            found[run.outcome] = (incident, environment, run)
-    parts = []
-    for outcome in ("match", "error", "diverge", "hang"):
-        if outcome in found:
-            incident, environment, run = found[outcome]
-            word = chip(say(outcome, language), outcome)
-            target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
-            parts.append(f"[{word}]({target})" + (f" {number(run)}" if outcome == "diverge" else ""))
-    return "<br>".join(parts) or "–"
+def cell_runs(catalog: Catalog, row: Query, column: Query) -> list[Observed]:
+    """Every run that fits a row and a column of the decision table."""
+    return [it for it in catalog.fitting(row)[0] if catalog.fits(column, it)]
+
+
+def outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -> str:
+    """Each outcome among the runs, with how many and, where there are several, the conditions of each but the right one."""
+    by_label: dict[str, list[Part]] = {}
+    for part in parts(catalog, cell_runs(catalog, row, column)):
+        by_label.setdefault(part.label, []).append(part)
+    cells = []
+    for label in sorted(by_label, key=lambda label: (label != "match", label)):
+        runs = [it for part in by_label[label] for it in part.runs]
+        worst = max(runs, key=lambda it: it.run.gradient_error or 0)
+        target = f"incidents/{worst.incident.id}.md#{run_id(worst.run.variant, worst.environment)}"
+        outcome = label.partition(":")[0]
+        cell = f"[{chip(say(outcome, language), outcome)}]({target}) {len(runs)}"
+        if len(by_label) > 1 and outcome != "match":
+            conditions = dict.fromkeys(part_in_words(catalog, part, language) for part in by_label[label])
+            cell += say("colon", language) + say("or-else", language).join(conditions)
+        cells.append(cell)
+    return "<br>".join(cells)
 
 
 def advice(catalog: Catalog, language: Language) -> str:
-    """What cannot be relied on, a section each: it `fails`, it `depends`, or it is `no` advice all the same."""
-    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": []}
+    """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it."""
+    sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
     for incident in catalog.incidents.values():
         for name, it in incident.file.claims.items():
-            judgement = judge(incident, name)
-            kind = judgement.verdict if judgement.verdict in sections else it.advice
-            if kind in sections:
-                page = f"incidents/{incident.id}.md"
-                lines = _claim(incident, judgement, f"{incident.id}-claim-{name}", language, page)
-                sections[kind].append(_from_root("\n".join(lines)))
+            judgement = judge(catalog, incident, name)
+            kind = judgement.verdict
+            if kind == "depends" and it.advice == "no":
+                kind = "fails"
+            if kind == "holds":
+                kind = "depends" if it.advice == "only if" else "no"
+            page = f"incidents/{incident.id}.md"
+            lines = _claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
+            sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 
 
@@ -658,7 +741,10 @@ def silent_table(catalog: Catalog, language: Language) -> str:
                     name = run.variant + ("" if environment == "current" else f"@{environment}")
                     target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
                     text = incident.variants[run.variant].text[language]
-                    spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
+                    if run.rank_spread is None:
+                        spread = say("not-measured", language)
+                    else:
+                        spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
                     rows.append([f"{incident.id}<br>[`{name}`]({target})", text, number(run), spread])
     return table(rows)
 
@@ -690,26 +776,40 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
     else:
         links = [[f"[{it.id}](../incidents/{it.id}.md)", it.file.title[language]] for it in incidents]
         found = table([[say("id", language), say("incident", language)], *links])
-    return _sections(wordings=table(rows), incidents=found)
+    asked = (f"{n}. **{it.ask[language]}** {it.then[language]}\n" for n, it in enumerate(family.questions, 1))
+    return _sections(wordings=table(rows), incidents=found, questions="".join(asked))
 
 
 def look_alikes(catalog: Catalog, language: Language) -> str:
-    """Two sections: errors that runs here ended in, and those known from sources only."""
+    """Two sections of links: errors that runs here ended in, and those known from sources only.
+
+    Each has the anchor that it had when the page held all of them.
+    """
     parts: dict[str, list[str]] = {"run": [], "source": []}
     for family in listed(catalog, "look-alikes"):
-        seen = _seen_in(catalog, family, language)
-        parts["run" if seen else "source"].append(look_alike(family, seen, language))
-    return _sections(**{kind: "\n".join(texts) for kind, texts in parts.items()})
+        kind = "run" if _seen_in(catalog, family, language, "") else "source"
+        parts[kind].append(f"- [{family.title[language]}]({family.source}){{ #{family.family} }}\n")
+    return _sections(**{kind: "".join(links) for kind, links in parts.items()})
 
 
-def look_alike(family: FamilyFile, seen: str, language: Language) -> str:
-    lines = [f"### {family.title[language]} {{ #{family.family} }}", "", family.text[language], ""]
+def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     colon = say("colon", language)
+    lines = [family.text[language], ""]
+    runs = [it for it in catalog.observed if it.run.error == family.family and it.run.message]
+    if runs:
+        it = min(runs, key=lambda it: (len(it.run.message), it.incident.id, it.run.variant))
+        anchor = run_id(it.run.variant, it.environment)
+        said_by = f"[{it.incident.id} · `{it.run.variant}`](../../incidents/{it.incident.id}.md#{anchor})"
+        # The search keeps the message, not the run's name.
+        lines += [said_by + colon, "{ data-search-exclude }", "", "```text", it.run.message, "```", ""]
     lines += [f"- {code(' … '.join(wording.all))}{colon}{wording.text[language]}" for wording in family.wordings]
-    lines += ["", *([say("seen-in", language) + colon + seen, ""] if seen else [])]
+    seen = _seen_in(catalog, family, language, "../../")
+    # A search for an id wants the incident.
+    lines += ["", say("seen-in", language) + colon + seen if seen else say("not-run-here", language)]
+    lines += ["{ data-search-exclude }", ""]
     if family.sources:
-        lines += [say("sources", language) + colon + cite_all(family.sources, language), ""]
-    return "\n".join(lines)
+        lines += [say("sources", language) + colon + cite_all(family.sources, language)]
+    return "\n".join(lines) + "\n"
 
 
 def diagnose_links(catalog: Catalog) -> str:
@@ -735,6 +835,9 @@ def committed(catalog: Catalog) -> dict[Path, str]:
             if path.is_file():
                 files[path] = _with_front_matter(catalog.text(path), incident, language)
                 files[path.with_suffix("") / "files.md"] = files_page(incident, language)
+        errors = catalog.root / "docs" / language / "errors"
+        if (errors / "look-alikes.md").is_file():
+            files |= {errors / it.source: look_alike_page(it, language) for it in listed(catalog, "look-alikes")}
         path = catalog.root / "docs" / language / "tags.md"
         if path.is_file():
             files[path] = _with_listings(catalog.text(path), catalog, language)
@@ -758,6 +861,22 @@ def files_page(incident: Incident, language: Language) -> str:
         head, include = f"## {name} {{#{name.replace('.', '-')}}}", f'--8<-- "{incident.id}/{name}"'
         lines += ["", head, "", f"```{LEXERS[name.rpartition('.')[2]]}", include, "```"]
     return "\n".join(lines) + "\n"
+
+
+def look_alike_page(family: FamilyFile, language: Language) -> str:
+    """A page for each error, so that a search for its text leads to it alone."""
+    title, description = (
+        json.dumps(text, ensure_ascii=False)
+        for text in (family.title[language].replace("`", ""), _first_sentence(family.text[language]))
+    )
+    return (
+        f"---\ntitle: {title}\ndescription: {description}\nsearch: {{ boost: 1.15 }}\n---\n\n"
+        f"# {family.title[language]} {{#{family.family}}}\n\n--8<-- \"errors/{family.source}\"\n"
+    )
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=[.!?])\s|(?<=[。！？])", text.replace("`", ""), maxsplit=1)[0]
 
 
 def _with_front_matter(text: str, incident: Incident, language: Language) -> str:
@@ -810,7 +929,10 @@ def _with_navigation(text: str, catalog: Catalog) -> str:
 def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) -> str:
     """An article and its files as text for a terminal: includes filled in, page markup taken out."""
     incident, path = catalog.incidents[id], catalog.root / "docs" / language / "incidents" / f"{id}.md"
-    made = incident_includes(catalog, incident, language)
+    stacks = frameworks.includes(catalog, language)
+    # A terminal has room: all forms, where the page has the first.
+    stacks |= {name: stacks[name.replace("-first.md", ".md")] for name in stacks if name.endswith("-first.md")}
+    made = incident_includes(catalog, incident, language) | stacks
     parts = (path.read_text(encoding="utf-8"), files_page(incident, language))
     text = "\n".join(map(_without_front_matter, parts))
     return _plain(printable(_filled(catalog, text, made, language)), colour)
@@ -846,7 +968,7 @@ def _plain(text: str, colour: bool) -> str:
         line = re.sub(r"<a id[^>]*></a>", "", line)
         line = re.sub(r"<span[^>]*>([^<]*)</span>", r"[\1]", line)
         line = re.sub(r" *\{ ?[#.][^}]*\}", "", line)
-        line = re.sub(r'^( *)(\?\?\?\+?|!!!) \w+ "(.*)"', r"\1\3", line)
+        line = re.sub(r'^( *)(?:(?:\?\?\?\+?|!!!) \w+|===) "(.*)"', r"\1\2", line)
         line = re.sub(r"\[([^\]]+)\]\((https?://[^)]+)\)", r"\1 <\2>", line)
         line = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", line)
         line = line.replace("<br>", " ").replace("**", "")

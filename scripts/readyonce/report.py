@@ -35,12 +35,8 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
             lines.append(
                 "           " + (semicolon.join(entry["why"]).replace("`", "") or say(rules, "nothing", language))
             )
-        best = incident_of(rules, told.json["incidents"][0]["id"])
-        first = say(rules, "first", language) + say(rules, "brackets", language, best["id"]) + colon
-        lines += ["", first + best["fix"][language].replace("`", "")]
-        if best["option"]:
-            lines.append(f"    {best['option']}")
-        lines += ["", f"{say(rules, 'more', language)}{colon}readyonce explain {best['id']}"]
+    if told.json["fix"]:
+        lines += ["", *_steps(rules, told.json["fix"], language)]
     if family:
         path = family["path"] + ("#cases" if kind == "known" else "")
         if prefix := _prefix(rules, language):
@@ -67,7 +63,7 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
             if number == line:
                 shown = shown.strip()[:300]
                 # No run of backticks inside may end the block.
-                fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", shown))])
+                fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", f"{shown} {printable(shown)}"))])
                 lines += [f"{fence}text", shown, fence, ""]
         if kind == "look-alike":
             lines += [say(rules, "look-alike", language), ""]
@@ -78,13 +74,80 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
                 title = f"{entry['id']} · {incident_of(rules, entry['id'])['short'][language]}"
                 why = semicolon.join(entry["why"]) or say(rules, "nothing", language)
                 lines.append(f"- {link(title, 'incidents/' + entry['id'] + '/')}{colon}{why}")
-            best = incident_of(rules, incidents[0]["id"])
-            first = f"**{say(rules, 'first', language)}**" + say(rules, "brackets", language, best["id"]) + colon
-            lines += ["", first + best["fix"][language]]
-            if best["option"]:
-                lines += ["", "```bash", best["option"], "```"]
+        if told.json["fix"]:
+            lines += ["", *_steps_markdown(rules, told.json["fix"], language)]
+        if incidents:
             lines += ["", f"{say(rules, 'cases', language)}{colon}{link(f'errors/{error}', family['path'] + '#cases')}"]
     return "\n".join([*lines, "", f"<sub>ReadyOnce. {say(rules, 'footer', language)}</sub>", ""])
+
+
+def _steps(rules: Rules, fix: dict, language: str) -> list[str]:
+    """The fix for a terminal: an incident's own, or the family's in each framework, and the questions."""
+    lines = [f"{_first(rules, fix, language)}{fix['text']}".replace("`", "")]
+    for number, (form, whole) in enumerate(shown := _forms(fix)):
+        if not whole and shown[number - 1][1]:
+            lines += ["", say(rules, "stacks", language) + say(rules, "colon", language).rstrip()]
+        lines += [] if fix["incident"] else ["", "  " + _head(rules, form, fix, language)]
+        lines += [f"      {line}" for line in (form["code"] or "").splitlines()]
+        if form["text"] and (whole or not form["code"]):
+            lines.append("      " + form["text"].replace("`", ""))
+    if fix["questions"]:
+        lines += ["", say(rules, "cases", language) + say(rules, "colon", language).rstrip()]
+        lines += [f"  {number}. {question}".replace("`", "") for number, question in enumerate(fix["questions"], 1)]
+    if fix["incident"]:
+        lines += [
+            "",
+            f"{say(rules, 'more', language)}{say(rules, 'colon', language)}readyonce explain {fix['incident']}",
+        ]
+    return lines
+
+
+def _steps_markdown(rules: Rules, fix: dict, language: str) -> list[str]:
+    colon = say(rules, "colon", language)
+    lines = [f"**{_first(rules, fix, language).removesuffix(colon)}**{colon}{fix['text']}"]
+    folded = False
+    for form, whole in _forms(fix):
+        if not whole and not folded:
+            lines += ["", f"<details><summary>{say(rules, 'stacks', language)}</summary>"]
+            folded = True
+        lines += [] if fix["incident"] else ["", f"**{_head(rules, form, fix, language)}**"]
+        if form["code"]:
+            lines += ["", f"```{form['language']}", form["code"], "```"]
+        if form["text"] and (whole or not form["code"]):
+            lines += ["", form["text"]]
+    lines += ["", "</details>"] if folded else []
+    if fix["questions"]:
+        lines += ["", *(f"{number}. {question}" for number, question in enumerate(fix["questions"], 1))]
+    return lines
+
+
+def _first(rules: Rules, fix: dict, language: str) -> str:
+    named = fix["incident"] and say(rules, "brackets", language, fix["incident"])
+    return (say(rules, "first", language) + named if named else say(rules, "fix", language)) + say(
+        rules, "colon", language
+    )
+
+
+def _forms(fix: dict) -> list[tuple[dict, bool]]:
+    """(form, whether it is shown in full): all of the log's own framework, or of PyTorch; of each other the first."""
+    first = fix["stack"] or next((form["stack"] for form in fix["forms"]), None)
+    own = [(form, True) for form in fix["forms"] if form["stack"] == first]
+    rest: dict[str, dict] = {}
+    for form in fix["forms"]:
+        if form["stack"] != first and form["setting"] == fix["forms"][0]["setting"]:
+            rest.setdefault(form["stack"], form)
+    return own + [(form, False) for form in rest.values()]
+
+
+def _head(rules: Rules, form: dict, fix: dict, language: str) -> str:
+    title = next(it["title"][language] for it in rules.data["frameworks"] if it["name"] == form["stack"])
+    if form["stack"] == fix["stack"]:
+        title += say(rules, "brackets", language, say(rules, "in-log", language))
+    proof = say(rules, f"proof-{form['proof']}", language)
+    also = say(rules, "also", language) if form["setting"] == "find-unused" else None
+    return say(rules, "comma", language).join(
+        part for part in (title, form["versions"], form["when"], also, proof) if part
+    )
 
 
 def say(rules: Rules, key: str, language: str, *values: object) -> str:

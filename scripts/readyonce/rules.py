@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
-from readyonce.catalog import LANGUAGES, Catalog, Language
+from readyonce import frameworks
+from readyonce.catalog import LANGUAGES, Catalog, Language, Question
 
 
 def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = None) -> dict[str, Any]:
@@ -22,6 +24,9 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                 "path": family.path,
                 "yields": family.yields,
                 "text": family.text.model_dump(),
+                "fix": family.fix.model_dump() if family.fix else None,
+                "settings": family.settings,
+                "questions": [_question(question) for question in family.questions],
                 "wordings": [
                     {"all": wording.all, "none": wording.none, "needs": wording.needs} for wording in family.wordings
                 ],
@@ -35,6 +40,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                 "short": incident.file.short.model_dump(),
                 "fix": incident.file.fix.text.model_dump(),
                 "option": incident.file.fix.option,
+                "stack": frameworks.stack_of(catalog, incident.file.fix.command),
                 "hints": [
                     {"any": hint.any, "weight": hint.weight, "why": hint.why.model_dump()}
                     for hint in incident.file.hints
@@ -43,6 +49,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
             for incident in catalog.incidents.values()
             if incident.file.status == "active"
         ],
+        "frameworks": frameworks.compiled(catalog),
         "launcher": general.launcher,
         "launcherErrors": general.launcher_errors,
         "consequences": general.consequences,
@@ -52,6 +59,12 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
         "remarks": general.remarks,
         "words": {key: text.model_dump() for key, text in general.words.items()},
     }
+
+
+def _question(question: Question) -> dict[str, str]:
+    """Both parts as one text, without links: an answer stands outside the pages."""
+    told = {lang: f"{question.ask[lang]} {question.then[lang]}" for lang in LANGUAGES}
+    return {lang: re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("**", "") for lang, text in told.items()}
 
 
 def to_json(rules: dict[str, Any]) -> str:

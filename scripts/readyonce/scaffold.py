@@ -19,7 +19,7 @@ PLACES = {
 
 def create(root: Path, id: str) -> list[str]:
     """Write every file an incident needs; nothing when the id is no id or one of them is there."""
-    if not re.fullmatch(r"RO-\d{4}", id):
+    if not re.fullmatch(r"RO-[0-9]{4}", id):
         raise CatalogError([Problem(id, 1, "this is no id", "An id is RO- and four digits: RO-0042.")])
     targets = {name: root / place.format(id=id) for name, place in PLACES.items()}
     there = [path for path in targets.values() if path.exists()]

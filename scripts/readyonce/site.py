@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import http
 import http.server
 import os
 import shutil
@@ -17,8 +18,10 @@ import webbrowser
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from readyonce import book, catalog, history, links, policy, render, slim
+from readyonce import book, catalog, check, history, links, policy, render, slim
+from readyonce.terminal import printable
 
 CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
@@ -59,6 +62,8 @@ def build(root: Path, take_along: bool = True) -> int:
         return 1
     headers = root / "build" / "policy"
     policy.write_headers(headers, set().union(*(policy.protect(part.output) for part in pages.values())))
+    for part in offline.values():
+        policy.protect(part.output, policy.ON_DISK)
     rules = root / "build" / "javascripts"
     scripts = [("javascripts", rules / "en"), ("zh/javascripts", rules / "zh")]
     # Two folders lie at the top: the English pages, and the files for programs.
@@ -218,17 +223,32 @@ def _assemble(target: Path, parts: list[tuple[str, Path]]) -> None:
         ):
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy)
-    for path in sorted(target.rglob("*"), reverse=True):
+    for path in sorted([target, *target.rglob("*")], reverse=True):
         if path.is_file() and path.relative_to(target) not in wanted:
             path.unlink()
         elif path.is_dir() and not any(path.iterdir()):
             path.rmdir()
+        elif path.stat().st_mode & 0o777 != (mode := 0o755 if path.is_dir() else 0o644):
+            path.chmod(mode)  # a server is another user, whatever this one lets others read
 
 
 # ------------------------------------------------------------------------------ serving
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):
+    """Answers only who asks for this machine: another site's name that leads here must not read what is not published."""
+
+    def send_head(self):
+        try:
+            if urlsplit(f"//{self.headers.get('Host', '')}").hostname in ("127.0.0.1", "localhost", "::1"):
+                return super().send_head()
+            self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST)
+        except ValueError:  # `/%00`, `Host: [`
+            self.send_error(http.HTTPStatus.BAD_REQUEST)
+
+    def list_directory(self, path):
+        self.send_error(http.HTTPStatus.NOT_FOUND)
+
     def log_message(self, format, *arguments):
         pass
 
@@ -292,5 +312,6 @@ def _rebuild_on_change(root: Path, changed: threading.Event) -> None:
         changed.clear()
         try:
             build(root, take_along=False)
-        except catalog.CatalogError as error:
-            print(error, file=sys.stderr, flush=True)
+        except Exception as error:  # what is wrong with the sources, until it is mended
+            told = error if isinstance(error, catalog.CatalogError) else check.or_raise(root, error)
+            print(printable(str(told)), file=sys.stderr, flush=True)

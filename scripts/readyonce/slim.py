@@ -1,7 +1,8 @@
-"""Takes out of built pages, styles and scripts the white space and comments that nobody sees."""
+"""Takes out of the built site what nobody sees or asks for: white space, comments, search for other languages."""
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -19,6 +20,13 @@ def folder(built: Path) -> None:
         for path in built.rglob(kind):
             if "assets" not in path.relative_to(built).parts:
                 path.write_text(shorter(path.read_text(encoding="utf-8")), encoding="utf-8")
+    index = built / "search" / "search_index.json"
+    languages = json.loads(index.read_text(encoding="utf-8"))["config"]["lang"] if index.is_file() else []
+    used = {f"lunr.{language}.min.js" for language in languages if language != "en"}  # as the theme's worker asks
+    used |= {"lunr.multi.min.js", "lunr.stemmer.support.min.js"} if len(languages) > 1 else set()
+    for path in (built / "assets" / "javascripts" / "lunr").rglob("*.js"):
+        if path.name not in used:
+            path.unlink()
 
 
 def page(html: str) -> str:

@@ -1,72 +1,89 @@
-"""Judges claims by the evidence: verdicts are computed here and typed nowhere."""
+"""Judges claims by the evidence: verdicts are computed here and typed nowhere.
+
+A claim is a prediction about all runs that fit its scope, of whichever incident. No run can be left out.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
-from readyonce.catalog import BASELINE, Claim, Incident, Prediction, Run, Verdict
+from readyonce.catalog import Case, Catalog, Claim, Incident, Observed, Prediction, Verdict
+from readyonce.facts import Leaf, separate
+
+CORNER = 1 / 8  # a claim that comes true in less than this part of its runs does not hold; where it does is a corner
 
 
 @dataclass(frozen=True)
 class Judged:
-    """One prediction of a claim against the run that decides it (`observed` None: not run)."""
+    """One run in the scope of a claim, what the claim predicts for it (None: nothing), and whether its `when` fits."""
 
-    variant: str
-    environment: str
-    predicted: Prediction
-    observed: Run | None
+    observed: Observed
+    predicted: Prediction | None
+    inside: bool | None
 
     @property
-    def came_true(self) -> bool | None:
-        if self.observed is None:
-            return None
-        outcome, _, family = self.predicted.partition(":")
-        return self.observed.outcome == outcome and (not family or self.observed.error == family)
+    def came_true(self) -> bool:
+        outcome, _, family = (self.predicted or "").partition(":")
+        run = self.observed.run
+        return run.outcome == outcome and (not family or run.error == family)
 
 
 @dataclass(frozen=True)
 class Judgement:
     claim: Claim
     verdict: Verdict
-    predictions: tuple[Judged, ...]
+    runs: tuple[Judged, ...]
+    undecided: int  # runs that do not tell enough to say whether they are in its scope
+
+    @property
+    def right(self) -> list[Judged]:
+        return [judged for judged in self.runs if judged.came_true]
+
+    def separating(self, names: Sequence[str]) -> list[Leaf]:
+        """What separates the runs that came true from the others, computed from their facts."""
+        return separate([(j.observed.facts, "right" if j.came_true else "wrong") for j in self.runs], names)
 
 
-def judge(incident: Incident, name: str) -> Judgement:
+def judge(catalog: Catalog, incident: Incident, name: str) -> Judgement:
     """The verdict on one claim of an incident.
 
-    `run`: all predictions came true: holds; none: fails; some: depends; one not run, or none
-    made: open. `source`: what its sources support, else open. `measured` on a CPU and `inferred`
-    decide nothing: open.
+    An explanation is judged by the runs that would come out differently if it were false.
+
+    `run`: the prediction came true for every run in scope: holds; for (nearly) none: fails; for some: depends; no run:
+    open. `source`: what its sources support, else open. `measured` on a CPU and `inferred` decide nothing: open.
     """
     claim = incident.file.claims[name]
-    predictions = tuple(
-        Judged(variant.name, environment, predicted, incident.run(variant.name, environment))
-        for variant, environment in incident.judged_on(name)
-        if variant.name != BASELINE and (predicted := predicted_for(claim, variant.name, environment))
+    found, undecided = catalog.fitting(claim.scope) if claim.scope is not None else ([], 0)
+    if claim.explanation:  # what both explanations predict alike decides nothing between them
+        found = [
+            it
+            for it in found
+            if first_fitting(catalog, claim.otherwise, it) not in (None, predicted_for(catalog, claim, it))
+        ]
+    runs = tuple(
+        Judged(
+            observed,
+            predicted_for(catalog, claim, observed),
+            catalog.fits(claim.when.where, observed) if claim.when else None,
+        )
+        for observed in found
     )
-    return Judgement(claim, _verdict(claim, predictions), predictions)
+    return Judgement(claim, _verdict(claim, runs), runs, undecided)
 
 
-def predicted_for(claim: Claim, variant: str, environment: str) -> Prediction | None:
-    """What a claim predicts for a variant; a pattern with `@environment` goes before one without."""
-    if isinstance(claim.predicts, str):
-        return claim.predicts
-    for label in (f"{variant}@{environment}", variant):
-        for pattern, prediction in claim.predicts.items():
-            if ("@" in pattern) == ("@" in label) and fnmatchcase(label, pattern):
-                return prediction
-    return None
+def predicted_for(catalog: Catalog, claim: Claim, observed: Observed) -> Prediction | None:
+    return claim.predicts if isinstance(claim.predicts, str) else first_fitting(catalog, claim.predicts or [], observed)
 
 
-def _verdict(claim: Claim, predictions: tuple[Judged, ...]) -> Verdict:
+def first_fitting(catalog: Catalog, cases: Sequence[Case], observed: Observed) -> Prediction | None:
+    return next((case.outcome for case in cases if catalog.fits(case.where, observed)), None)
+
+
+def _verdict(claim: Claim, runs: tuple[Judged, ...]) -> Verdict:
     if claim.basis == "source":
         return claim.supports or "open"
-    if claim.basis != "run":
+    if claim.basis != "run" or not runs:
         return "open"
-    truths = {judged.came_true for judged in predictions}
-    if not truths or None in truths:
-        return "open"
-    if truths == {True}:
-        return "holds"
-    return "fails" if truths == {False} else "depends"
+    share = sum(judged.came_true for judged in runs) / len(runs)
+    return "holds" if share == 1 else "fails" if share < CORNER else "depends"

@@ -6,20 +6,20 @@ from collections.abc import Iterable
 
 from readyonce.catalog import Catalog, Language, Run, Source
 
-NO_BREAK_SPACE, NO_BREAK_HYPHEN = "\N{NO-BREAK SPACE}", "\N{NON-BREAKING HYPHEN}"
+NO_BREAK_HYPHEN = "\N{NON-BREAKING HYPHEN}"
 
 WORDS: dict[str, dict[Language, str]] = {
     "match": {"en": "trains right", "zh": "训练正确"},
     "diverge": {"en": "wrong gradients", "zh": "梯度错误"},
     "error": {"en": "fails", "zh": "报错"},
-    "hang": {"en": "hangs", "zh": "挂起"},
+    "hang": {"en": "hangs", "zh": "卡住"},
     "match-sentence": {
-        "en": "Parameters equal those of one process ({}).",
-        "zh": "参数与单进程一致（{}）。",
+        "en": "Parameters equal those of one process.",
+        "zh": "参数与单进程一致。",
     },
     "match-command-sentence": {
-        "en": "Parameters equal those of the same launch without checkpointing ({}).",
-        "zh": "参数与关闭梯度检查点的同一条命令一致（{}）。",
+        "en": "Parameters equal those of the same launch without checkpointing.",
+        "zh": "参数与关闭梯度检查点的同一条命令一致。",
     },
     "diverge-sentence": {
         "en": "It finishes, and the parameters are off by {}.",
@@ -32,9 +32,9 @@ WORDS: dict[str, dict[Language, str]] = {
     "open": {"en": "open", "zh": "未定"},
     "yes": {"en": "do it", "zh": "推荐"},
     "no": {"en": "do not", "zh": "不推荐"},
-    "only if": {"en": "only if it fits", "zh": "符合条件再用"},
+    "only if": {"en": "only if it fits", "zh": "符合条件时可用"},
     "run": {"en": "run here", "zh": "已实测"},
-    "source": {"en": "source only", "zh": "只有来源"},
+    "source": {"en": "source only", "zh": "据资料，未实测"},
     "inferred": {"en": "inferred", "zh": "推断"},
     "files": {"en": "Files", "zh": "全部文件"},
     "variant": {"en": "Variant", "zh": "变体"},
@@ -47,6 +47,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "note": {"en": "What holds there", "zh": "说明"},
     "basis": {"en": "Basis", "zh": "依据"},
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
+    "bounds": {"en": ", ", "zh": " 且 "},
+    "no-bounds": {"en": "every version seen", "zh": "见到的各个版本"},
     "id": {"en": "Id", "zh": "编号"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
@@ -60,12 +62,17 @@ WORDS: dict[str, dict[Language, str]] = {
     "predicted": {"en": "Predicted", "zh": "预测"},
     "seen": {"en": "Seen", "zh": "实际"},
     "environment": {"en": "Environment", "zh": "环境"},
+    "unusable": {"en": "run, not usable", "zh": "跑过，不能作数"},
+    "not-run-here": {
+        "en": "Not run here: the text was found in the sources.",
+        "zh": "本站未实测，报错原文出自下列资料。",
+    },
     "not-run": {"en": "not run", "zh": "未运行"},
     "versions": {"en": "Versions", "zh": "版本"},
     "ran": {"en": "What ran", "zh": "运行内容"},
-    "before": {"en": "As reported", "zh": "原样"},
+    "before": {"en": "As reported", "zh": "不加解决办法"},
     "after": {"en": "With the fix", "zh": "加上解决办法"},
-    "others": {"en": "The other {} came out as predicted.", "zh": "其余 {} 次都符合预测。"},
+    "others": {"en": "Of the other {}, {} came out as predicted.", "zh": "其余 {} 次中有 {} 次符合预测。"},
     "seconds_per_step": {"en": "Time per step", "zh": "每步耗时"},
     "peak_memory": {"en": "Peak memory", "zh": "内存峰值"},
     "ratio-seconds_per_step": {
@@ -80,13 +87,18 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "{quantities} of {file} on {device}, medians of {repeats} runs",
         "zh": "{file} 在 {device} 上的{quantities}，取 {repeats} 次运行的中位数",
     },
-    "off": {"en": "Off by", "zh": "参数偏差"},
+    "off": {"en": "Off by, of the tensor's largest value", "zh": "参数偏差（相对该张量的最大值）"},
     "ranks": {"en": "Ranks differ by", "zh": "各 rank 之间相差"},
     "equal": {"en": "equal", "zh": "一致"},
+    "not-measured": {"en": "not measured", "zh": "未测"},
     "training": {"en": "How you train", "zh": "训练方式"},
     "verified": {
         "en": "Verified on {date} with {versions} on {device} ({backend}, world size {world_size}).",
         "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
+    },
+    "one-gloo-thread": {
+        "en": "gloo had [one thread](../concepts/zero3-early-gather.md) for each process group, not two.",
+        "zh": "每个进程组的 gloo 只用[一个线程](../concepts/zero3-early-gather.md)，而不是两个。",
     },
     "reported": {
         "en": "Reported on {hardware}: [{link}]({url}), {date}. Not run on this hardware.",
@@ -99,7 +111,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "withdrawn": {"en": "This incident is withdrawn.", "zh": "该事故已撤回。"},
     "summary": {
         "en": "{variants} variants, {runs} runs in this environment; each variant also alone, as a reader starts it.",
-        "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还单独启动跑过一次，和读者的用法一样。",
+        "zh": "共 {variants} 个变体，在此环境运行 {runs} 次；每个变体还按读者的用法单独跑过一次。",
     },
     "one-device": {
         "en": "One process: of {all} variants {same} came out as with two.",
@@ -107,7 +119,7 @@ WORDS: dict[str, dict[Language, str]] = {
     },
     "launched": {
         "en": "The framework's own command in {} variants, once each.",
-        "zh": "框架自身的命令，共 {} 个变体，每个运行一次。",
+        "zh": "框架自带的命令，共 {} 个变体，每个运行一次。",
     },
     "recorded": {
         "en": "Only the options of {} were read here; nothing was trained.",
@@ -133,6 +145,45 @@ WORDS: dict[str, dict[Language, str]] = {
     },
     "contents": {"en": "Contents", "zh": "目录"},
     "addresses": {"en": "Addresses", "zh": "链接地址"},
+    "judged-on": {"en": "Judged on {runs}: {scope}.", "zh": "依据 {runs}：{scope}。"},
+    "every-run": {"en": "every run", "zh": "全部运行"},
+    "runs-of": {"en": "all {} runs", "zh": "全部 {} 次运行"},
+    "deciding-runs": {
+        "en": "{} runs that would end otherwise if it were false",
+        "zh": "{} 次运行（如果这条说法不对，结果就会不同的那些）",
+    },
+    "untold": {
+        "en": "{} more do not tell whether they belong here, and are not counted.",
+        "zh": "另有 {} 次运行无法判断是否属于这一类，未计入。",
+    },
+    "runs-count": {"en": "Runs", "zh": "运行次数"},
+    "apart": {"en": "What tells them apart", "zh": "区别在于"},
+    "still": {"en": "nothing moves", "zh": "参数没有变化"},
+    "still-sentence": {
+        "en": "It finishes, and the trained parameters equal their start.",
+        "zh": "训练能跑完，但可训练参数与开始时相同。",
+    },
+    "library": {"en": "Library", "zh": "库"},
+    "default": {"en": "Default", "zh": "默认"},
+    "all-versions": {"en": "all", "zh": "全部"},
+    "checkpointing-reentrant": {"en": "reentrant", "zh": "可重入"},
+    "checkpointing-non-reentrant": {"en": "non-reentrant", "zh": "非可重入"},
+    "checkpointing-none": {"en": "none", "zh": "无"},
+    "set-find-unused": {
+        "en": "Under DDP, where a step can leave a trained module out, also:",
+        "zh": "用 DDP，并且某些步可能跳过可训练模块时，再加上：",
+    },
+    "stack-run": {
+        "en": "*Run* on {date}, {count} processes on CPU, {versions}: {script}.",
+        "zh": "*已实测*：{date}，CPU 上 {count} 个进程，{versions}，{script}。",
+    },
+    "stack-evidence": {"en": "*Run*: {link} in {environment}.", "zh": "*已实测*：{environment} 中的 {link}。"},
+    "stack-source": {"en": "*From source*: {}.", "zh": "*来自源码*：{}。"},
+    # How conditions are put together.
+    "or": {"en": " or ", "zh": " 或 "},
+    "or-else": {"en": "; or ", "zh": "；或者"},
+    "of": {"en": "{} {}", "zh": "{} {}"},
+    "to": {"en": "{} to {}", "zh": "{} 至 {}"},
     # Punctuation, which differs as much as words do.
     "colon": {"en": ": ", "zh": "："},
     "semicolon": {"en": "; ", "zh": "；"},
@@ -183,14 +234,14 @@ def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str
 
 
 def number(run: Run) -> str:
-    """A gradient error for reading: `13 %` where it is wrong, `6e-08` where it is rounding."""
+    """A gradient error for reading: `13%` where it is wrong, `6e-08` where it is rounding."""
     if run.outcome == "diverge":
         return percent(run.gradient_error)
     return f"{run.gradient_error:.0e}".replace("-", NO_BREAK_HYPHEN)
 
 
 def percent(value: float) -> str:
-    return f"{float(f'{100 * value:.2g}'):g}{NO_BREAK_SPACE}%"
+    return f"{float(f'{100 * value:.2g}'):g}%"
 
 
 def table_row(cells: Iterable[str]) -> str:

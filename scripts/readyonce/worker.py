@@ -4,6 +4,8 @@ Needs torch only, since it runs in environments that know nothing of this packag
 `{"results": path, "items": [{"file", "variant", "processes", "launcher"}], "guard": path or null}`; rank 0 appends one
 JSON line to `results` for each item done: `{"item": index, "ranks": [record of each rank]}`, where
 a record is what the repro's `run` returned, or `{"error": message}`; both with `seconds`.
+
+`python worker.py --facts FILE ...` runs nothing and prints `{file: {variant: its facts}}`.
 """
 
 import contextlib
@@ -118,5 +120,17 @@ def message_of(error):
     return message
 
 
+def facts(paths):
+    modules = {path: load(path) for path in paths}
+    # Where a repro tells none, `readyonce check` asks for them.
+    return {
+        path: {name: module.facts(name) for name in module.VARIANTS} if hasattr(module, "facts") else {}
+        for path, module in modules.items()
+    }
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--facts":
+        print(json.dumps(facts(sys.argv[2:])))
+    else:
+        main(sys.argv[1])

@@ -8,6 +8,7 @@ three steps and says in its last line how far its parameters are from a single-p
 """
 
 import contextlib
+import itertools
 import json
 import os
 import sys
@@ -28,13 +29,34 @@ DEFAULTS = dict(
     runs="once",  # or "stack-twice", "layers-twice", "layer-1-twice", "two-forwards"
     every_second_step=None,  # the last layer is left out ("skip") or runs again ("repeat")
     mode="train",  # or "eval", or "generate": eval() for a generation, then train()
-    outside=None,  # what the loss uses outside forward: a "shared" or an "extra" parameter
+    outside=None,  # or "extra": a parameter that the loss uses and forward does not
+    second_use=None,  # where layer 1's lora_B is read once more: "input" and "output" of forward, or "loss"
+    two_losses=False,  # one more, on the output of layer 1
+    backward="summed",  # or "each" loss by itself, or "summed-twice": two calls on one forward
+    steps=3,
     rank=4,  # of the LoRA matrices
     accumulate=(1, 1, 1),  # micro-batches in each step, all but the last under no_sync()
 )
 REENTRANT_FALSE = dict(checkpointing="non-reentrant")
 FIND_FALSE = dict(find_unused_parameters=False)
+BOTH_FALSE = REENTRANT_FALSE | FIND_FALSE
 STATIC = dict(static_graph=True)
+AXES = dict(  # a variant's name joins one word of each
+    graph={
+        "second-use-input": dict(second_use="input"),
+        "second-use-output": dict(second_use="output"),
+        "second-use-loss": dict(second_use="loss"),
+        "two-backwards": dict(two_losses=True, backward="each"),
+        "same-loss-twice": dict(two_losses=True, backward="summed-twice"),
+        "losses-summed": dict(two_losses=True),
+    },
+    checkpointing={
+        "off": dict(checkpointing=None),
+        "reentrant": {},
+        "non-reentrant": REENTRANT_FALSE,
+    },
+    ddp={"find-unused-false": FIND_FALSE, "find-unused-true": {}, "static-graph": STATIC},
+)
 
 VARIANTS = {
     "reported": {},
@@ -61,23 +83,71 @@ VARIANTS = {
     "static-graph-accumulate-2": dict(STATIC, accumulate=(2, 2, 2)),
     "static-graph-accumulate-later": dict(STATIC, accumulate=(1, 2, 2)),
     "non-reentrant-accumulate-2": dict(REENTRANT_FALSE, accumulate=(2, 2, 2)),
+    "non-reentrant-find-unused-false": BOTH_FALSE,
+    "non-reentrant-find-unused-false-stack-twice": dict(BOTH_FALSE, runs="stack-twice"),
+    "non-reentrant-find-unused-false-layers-twice": dict(BOTH_FALSE, runs="layers-twice"),
+    "non-reentrant-find-unused-false-two-forwards": dict(BOTH_FALSE, runs="two-forwards"),
+    "non-reentrant-find-unused-false-accumulate-2": dict(BOTH_FALSE, accumulate=(2, 2, 2)),
+    "non-reentrant-find-unused-false-skip": dict(BOTH_FALSE, every_second_step="skip"),
+    "no-checkpointing-find-unused-false-skip": dict(FIND_FALSE, checkpointing=None, every_second_step="skip"),
+    "no-checkpointing-find-unused-true-skip": dict(checkpointing=None, every_second_step="skip"),
+    "non-reentrant-static-graph": dict(REENTRANT_FALSE, **STATIC),
+    "non-reentrant-static-graph-skip": dict(REENTRANT_FALSE, **STATIC, every_second_step="skip"),
+    "non-reentrant-static-graph-accumulate-2": dict(REENTRANT_FALSE, **STATIC, accumulate=(2, 2, 2)),
     "changing-graph-skip": dict(REENTRANT_FALSE, every_second_step="skip"),
     "changing-graph-repeat": dict(REENTRANT_FALSE, every_second_step="repeat"),
     "find-unused-false-skip": dict(FIND_FALSE, every_second_step="skip"),
+    "find-unused-false-skip-before-error": dict(FIND_FALSE, every_second_step="skip", steps=2),
+    "static-graph-skip-before-error": dict(STATIC, every_second_step="skip", steps=2),
     "one-layer-checkpointed": dict(checkpointed=(1,)),
-    "outside-forward-shared": dict(checkpointing=None, outside="shared"),
+    "outside-forward-shared": dict(checkpointing=None, second_use="loss"),
     "outside-forward-extra": dict(checkpointing=None, outside="extra"),
     "eval-mode": dict(mode="eval"),
     "generate-then-train": dict(mode="generate"),
     "lora-rank-1": dict(rank=1),
     "single-process": {},  # python repro.py single-process
     "single-process-torchrun": {},  # torchrun --nproc-per-node 1 repro.py single-process-torchrun
+} | {
+    "-".join(words): {k: v for axis, word in zip(AXES, words) for k, v in AXES[axis][word].items()}
+    for words in itertools.product(*AXES.values())
 }
 # --8<-- [end:variants]
 
-STEPS, BATCH, LENGTH, WIDTH = 3, 4, 8, 16
+BATCH, LENGTH, WIDTH = 4, 8, 16
 ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    repeats = {"stack-twice": "last", "two-forwards": "last", "once": "once"}
+    again = s["every_second_step"] == "repeat"
+    calls = {"each": "each-loss", "summed": "once", "summed-twice": "same-loss-twice"}
+    return {
+        "strategy": "single" if variant == "single-process" else "ddp",
+        "tuning": "lora",
+        "frozen": "base",
+        "lora_rank": s["rank"],
+        "mode": s["mode"],
+        "checkpointing": s["checkpointing"] if s["checkpointing"] and s["mode"] != "eval" else "none",
+        "checkpointed": "all" if len(s["checkpointed"]) == 4 and s["outside"] != "extra" else "some",
+        "find_unused": s["find_unused_parameters"],
+        "static_graph": s["static_graph"],
+        "runs": "early" if again else repeats.get(s["runs"], "early"),
+        "runs_vary": again,
+        "skips": "some-steps" if s["every_second_step"] == "skip" else "never",
+        "second_use": "only-loss" if s["outside"] == "extra" else s["second_use"] or "none",
+        "backward_calls": calls[s["backward"]],
+        "accumulation": max(s["accumulate"]),
+        "first_backward": "no-sync" if s["accumulate"][0] > 1 else "synchronises",
+        "batch_size": BATCH // 2 // max(s["accumulate"]),
+        "steps": s["steps"],
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -113,25 +183,34 @@ class Model(nn.Module):
             order = order + order
         if s["runs"] in ("layers-twice", "layer-1-twice"):
             order = sorted(order + (order if s["runs"] == "layers-twice" else [1]))
+        shared = self.layers[1].lora_B.weight
         x = self.embed(tokens).requires_grad_()  # what peft's enable_input_require_grads() does
+        if s["second_use"] == "input":
+            x = x + x @ shared @ shared.T
         for i in order:
             if s["checkpointing"] and self.training and i in s["checkpointed"]:
                 x = checkpoint(self.layers[i], x, use_reentrant=s["checkpointing"] == "reentrant")
             else:
                 x = self.layers[i](x)
-        return self.head(x)
+            if i == 1:
+                middle = x
+        if s["second_use"] == "output":
+            x = x + x @ shared @ shared.T
+        return [self.head(middle), self.head(x)] if s["two_losses"] else [self.head(x)]
+
+
 # --8<-- [end:model]
 
 
 # --8<-- [start:train]
 def train(settings, rank=0, world_size=1, wrap=lambda model: model):
-    """Three steps of plain SGD on this rank's share of each batch; returns the trained model."""
+    """Steps of plain SGD on this rank's share of each batch; returns the trained model."""
     torch.manual_seed(0)
     model = Model(settings).to(DEVICE)
     wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
     no_sync = getattr(wrapped, "no_sync", contextlib.nullcontext)
     optimizer = torch.optim.SGD(trainable(model), lr=0.1)
-    for step, batch in enumerate(torch.randint(32, (STEPS, BATCH, LENGTH))):
+    for step, batch in enumerate(torch.randint(32, (settings["steps"], BATCH, LENGTH))):
         tokens = batch[rank::world_size].to(DEVICE)
         if settings["mode"] != "train":
             model.eval()
@@ -142,15 +221,21 @@ def train(settings, rank=0, world_size=1, wrap=lambda model: model):
         for micro in micro_batches:
             with contextlib.nullcontext() if micro is micro_batches[-1] else no_sync():
                 forwards = micro.chunk(2) if settings["runs"] == "two-forwards" else [micro]
-                loss = sum((wrapped(part, step) - 1).square().mean() for part in forwards)
-                if settings["outside"] == "shared":
-                    loss = loss + model.layers[1].lora_B.weight.square().sum()
+                outputs = zip(*[wrapped(part, step) for part in forwards])  # a group for each loss
+                losses = [sum((out - 1).square().mean() for out in group) for group in outputs]
+                if settings["second_use"] == "loss":
+                    losses[-1] += model.layers[1].lora_B.weight.square().sum()
                 if settings["outside"] == "extra":
-                    loss = loss * model.extra.square().sum()
-                (loss / len(micro_batches)).backward()
+                    losses[-1] *= model.extra.square().sum()
+                if settings["backward"] != "each":
+                    losses = [sum(losses)] * (2 if settings["backward"] == "summed-twice" else 1)
+                for loss in losses:
+                    (loss / len(micro_batches)).backward(retain_graph=len(losses) > 1)
         optimizer.step()
         optimizer.zero_grad()
     return model
+
+
 # --8<-- [end:train]
 
 
@@ -164,7 +249,10 @@ def run(variant):
         model = train(settings, *place, wrap=lambda m: DistributedDataParallel(m, **ddp))
     else:
         model = train(settings)
-    reference = train({**settings, "checkpointing": None})
+    alone = {**settings, "checkpointing": None}
+    if settings["backward"] == "summed":
+        alone["backward"] = "each"  # which one process does right
+    reference = train(alone)
     return compare(variant, trainable(model), trainable(reference))
 
 
@@ -188,6 +276,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -198,7 +288,7 @@ if __name__ == "__main__":
             torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         backend = dist.get_default_backend_for_device(DEVICE)
         dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if not dist.is_initialized() or dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     if dist.is_initialized():

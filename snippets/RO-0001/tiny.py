@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
-REWARD = '''
+REWARD = """
 import sys
 
 import torch
@@ -36,7 +36,24 @@ if not torch.cuda.is_available():
         import deepspeed
 
         deepspeed.init_distributed("gloo", verbose=False)  # accelerate starts torch's group only, and ZeRO-3 asks this one
-'''
+"""
+
+# Facts of the runs that no option shows: the model's and the data's, and what the arguments below set.
+FACTS = [{"facts": {"runs": "once", "runs_vary": False, "skips": "never", "second_use": "none", "batch_size": 1}}]
+
+# Facts of the runs that no option shows: the model's, the data's, and what the arguments below set.
+FACTS = [
+    {
+        "facts": {
+            "runs": "once",
+            "runs_vary": False,
+            "skips": "never",
+            "second_use": "none",
+            "batch_size": 1,
+            "steps": 3,
+        }
+    },
+]
 
 folder = Path(sys.argv[1])
 release = version("ms-swift")

@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 zero.py zero2-once-reentrant-default-bucket-accumulate-1
     torchrun --nproc-per-node 2 zero.py zero3-twice-reentrant-small-bucket-accumulate-1
 
-Needs torch >= 2.6 and DeepSpeed. A variant's name joins one word of each axis below. It either
+Needs torch >= 2.6 and DeepSpeed. Below 0.19.8, ZeRO-3 on a CPU is right only with one gloo thread: see the page
+concepts/zero3-early-gather. A variant's name joins one word of each axis below. It either
 raises, as it would in training, or trains three steps and says in its last line how far its
 parameters are from a single-process run.
 """
@@ -33,27 +34,77 @@ AXES = dict(
     bucket={"default-bucket": None, "small-bucket": 100},  # elements; the model trains 512
     accumulation={"accumulate-1": 1, "accumulate-2": 2},  # micro-batches per step
 )
-VARIANTS = {
+DEFAULTS = dict(
+    offload=None,  # to the CPU: "optimizer", or "params" too
+    second_use=None,  # where layer 1's lora_B is read once more: "input" or "output" of forward, or "loss"
+)
+MATRIX = {
     "-".join(words): {key: AXES[key][word] for key, word in zip(AXES, words)}
     for words in itertools.product(*AXES.values())
+}
+REENTRANT = ["reentrant", "non-reentrant"]
+MORE = (  # words of the axes but the last, and settings beside them
+    (["zero3"], AXES["runs"], REENTRANT, ["small-bucket"], {
+        "offload-optimizer": dict(offload="optimizer"),
+        "offload-params": dict(offload="params"),
+    }),
+    (["zero2"], ["once"], REENTRANT, AXES["bucket"], {
+        "second-use-input": dict(second_use="input"),
+        "second-use-output": dict(second_use="output"),
+        "second-use-loss": dict(second_use="loss"),
+    }),
+)  # fmt: skip
+VARIANTS = MATRIX | {
+    "-".join([*words, word]): MATRIX["-".join([*words, "accumulate-1"])] | settings[word]
+    for *axes, settings in MORE
+    for *words, word in itertools.product(*axes, settings)
 }
 
 
 def config(settings, world_size):
-    zero = {"stage": settings["stage"]}
+    zero, offload = {"stage": settings["stage"]}, settings.get("offload")
     if settings["bucket"]:
         zero["reduce_bucket_size"] = settings["bucket"]
+    if offload:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if offload == "params":
+        zero["offload_param"] = {"device": "cpu"}
     return {
         "train_micro_batch_size_per_gpu": BATCH // world_size,
         "gradient_accumulation_steps": settings["accumulation"],
         "gradient_clipping": 0.0,  # newer releases clip at 1.0 unless told otherwise
         "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
         "zero_optimization": zero,
-    }
+    } | ({"zero_force_ds_cpu_optimizer": False} if offload else {})
 # --8<-- [end:variants]
 
 
 STEPS, BATCH, LENGTH, WIDTH = 3, 4, 8, 16
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    return {
+        "strategy": f"zero-{s['stage']}",
+        "tuning": "lora",
+        "frozen": "base",
+        "lora_rank": 4,
+        "checkpointing": {None: "none", True: "reentrant", False: "non-reentrant"}[s["reentrant"]],
+        "checkpointed": "all",
+        "runs": "once" if s["runs"] == 1 else "last",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": s["second_use"] or "none",
+        "backward_calls": "once",
+        "accumulation": s["accumulation"],
+        "batch_size": BATCH // 2,
+        "buckets": "several" if s["bucket"] else "one",
+        "overlap": s["stage"] == 3,  # DeepSpeed's own choice
+        "offload": s["offload"] or "none",
+    }
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -71,31 +122,37 @@ class LoraLayer(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, runs, reentrant):
+    def __init__(self, runs, reentrant, second_use):
         super().__init__()
-        self.runs, self.reentrant = runs, reentrant
+        self.runs, self.reentrant, self.second_use = runs, reentrant, second_use
         self.embed = nn.Embedding(32, WIDTH).requires_grad_(False)
         self.layers = nn.ModuleList(LoraLayer() for _ in range(4))
         self.head = nn.Linear(WIDTH, 1).requires_grad_(False)
 
     def forward(self, tokens):
+        shared = self.layers[1].lora_B.weight
         x = self.embed(tokens).requires_grad_()  # what peft's enable_input_require_grads() does
+        if self.second_use == "input":
+            x = x + x @ shared @ shared.T
         for _ in range(self.runs):
             for layer in self.layers:
                 if self.reentrant is None:
                     x = layer(x)
                 else:
                     x = checkpoint(layer, x, use_reentrant=self.reentrant)
-        return self.head(x)
+        if self.second_use == "output":
+            x = x + x @ shared @ shared.T
+        loss = (self.head(x) - 1).square().mean()
+        return loss + shared.square().sum() if self.second_use == "loss" else loss
 # --8<-- [end:model]
 
 
 # --8<-- [start:train]
 def run(variant):
     """Train a variant; compare it, on every rank, with one process that saw all the data."""
-    settings = VARIANTS[variant]
+    settings = {**DEFAULTS, **VARIANTS[variant]}
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    model = seeded(settings["runs"], settings["reentrant"])
+    model = seeded(settings)
     engine, *_ = deepspeed.initialize(
         model=model,
         optimizer=torch.optim.SGD(trainable(model), lr=0.1),
@@ -107,15 +164,14 @@ def run(variant):
         for step in batches:
             started = time.perf_counter()
             for micro in step:
-                loss = (engine(micro[rank::world_size].to(engine.device)) - 1).square().mean()
-                engine.backward(loss)
+                engine.backward(engine(micro[rank::world_size].to(engine.device)))
                 engine.step()
             seconds.append(time.perf_counter() - started)
         with deepspeed.zero.GatheredParameters(trainable(model), enabled=settings["stage"] == 3):
             trained = [p.detach().clone() for p in trainable(model)]
     finally:
         engine.destroy()  # or its hooks outlive a failed variant
-    reference = train_alone(settings["runs"], batches.to(engine.device))
+    reference = train_alone(settings, batches.to(engine.device))
     seconds_per_step = {"seconds_per_step": statistics.median(seconds)}
     return compare(variant, trained, trainable(reference)) | seconds_per_step
 # --8<-- [end:train]
@@ -138,17 +194,17 @@ def compare(variant, trained, reference):
 # --8<-- [end:compare]
 
 
-def seeded(runs, reentrant):
+def seeded(settings):
     torch.manual_seed(0)
-    return Model(runs, reentrant)
+    return Model(settings["runs"], settings["reentrant"], settings["second_use"])
 
 
-def train_alone(runs, batches):
-    model = seeded(runs, reentrant=None).to(batches.device)
+def train_alone(settings, batches):
+    model = seeded({**settings, "reentrant": None}).to(batches.device)
     optimizer = torch.optim.SGD(trainable(model), lr=0.1)
     for step in batches:
         for micro in step:
-            ((model(micro) - 1).square().mean() / len(step)).backward()
+            (model(micro) / len(step)).backward()
         optimizer.step()
         optimizer.zero_grad()
     return model
@@ -161,7 +217,7 @@ def trainable(model):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

@@ -45,6 +45,32 @@ ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
 
 
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    use_reentrant = VARIANTS[variant]["use_reentrant"]
+    return {
+        "strategy": "ddp",
+        "tuning": "lora",
+        "frozen": "base",
+        "lora_rank": 4,
+        "checkpointing": {None: "none", True: "reentrant", False: "non-reentrant"}[use_reentrant],
+        "checkpointed": "all",
+        "find_unused": False,
+        "static_graph": False,
+        "runs": "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": 1,
+        "first_backward": "synchronises",
+    }
+
+
+# --8<-- [end:facts]
+
+
 # --8<-- [start:model]
 class LoraLinear(nn.Module):
     def __init__(self, inputs, outputs, rank=4):
@@ -83,6 +109,8 @@ class Model(nn.Module):
             else:
                 x = checkpoint(layer, x, use_reentrant=self.use_reentrant)
         return self.head(x)
+
+
 # --8<-- [end:model]
 
 
@@ -134,6 +162,8 @@ def peak_memory():
 def resident(name):
     status = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(rf"{name}:\s+(\d+) kB", status)[1])
+
+
 # --8<-- [end:train]
 
 
@@ -164,6 +194,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -173,7 +205,7 @@ if __name__ == "__main__":
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     backend = dist.get_default_backend_for_device(DEVICE)
     dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

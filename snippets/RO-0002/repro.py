@@ -35,6 +35,7 @@ DEFAULTS = dict(
     batch_size=4,  # per device
     accumulation=1,  # micro-batches per step
     no_sync=True,  # while accumulating, as transformers' Trainer does it
+    steps=3,
 )
 REENTRANT_FALSE = dict(checkpointing="non-reentrant")
 FIND_FALSE = dict(find_unused_parameters=False)
@@ -48,6 +49,7 @@ TEXT_FIRST = dict(batches="mixed-text-first")
 ACROSS = dict(batches="mixed-across-ranks")  # an image on every second rank only, by turns
 BLANK = dict(batches="mixed-blank")  # mixed, and text comes with a blank image that counts 0
 TWICE = dict(batches="image-and-video")  # the tower runs twice: for the images, then the videos
+BEFORE_ERROR = dict(steps=2)  # DDP finds in step 3 that step 2 was not reduced
 ACCUMULATE = dict(accumulation=4)
 SYNC = dict(accumulation=4, no_sync=False)
 
@@ -86,6 +88,7 @@ VARIANTS = {
     "static-graph-tower-trained": dict(STATIC, **TRAINED),
     "static-graph-mixed": dict(STATIC, **MIXED),
     "static-graph-mixed-tower-trained": dict(STATIC, **TRAINED, **MIXED),
+    "static-graph-mixed-before-error": dict(STATIC, **TRAINED, **MIXED, **BEFORE_ERROR),
     "static-graph-text-first": dict(STATIC, **TEXT_FIRST),
     "static-graph-text-first-tower-trained": dict(STATIC, **TRAINED, **TEXT_FIRST),
     "static-graph-blank-image-tower-trained": dict(STATIC, **TRAINED, **BLANK),
@@ -98,6 +101,7 @@ VARIANTS = {
     "find-unused-false-accumulate-4-sync": dict(FIND_FALSE, **SYNC),
     "find-unused-false-mixed": dict(FIND_FALSE, **MIXED),
     "find-unused-false-mixed-tower-trained": dict(FIND_FALSE, **TRAINED, **MIXED),
+    "find-unused-false-mixed-before-error": dict(FIND_FALSE, **TRAINED, **MIXED, **BEFORE_ERROR),
     "find-unused-false-blank-image-tower-trained": dict(FIND_FALSE, **TRAINED, **BLANK),
     "find-unused-false-image-and-video": dict(FIND_FALSE, **TWICE),
     "find-unused-false-image-and-video-tower-trained": dict(FIND_FALSE, **TRAINED, **TWICE),
@@ -105,9 +109,51 @@ VARIANTS = {
 }
 # --8<-- [end:variants]
 
-STEPS, LENGTH, PATCHES, WIDTH = 3, 8, 4, 16
+LENGTH, PATCHES, WIDTH = 8, 4, 16
 ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    tower = s["tower"] in ("lora", "full")
+    full = s["tower"] == "full" or s["aligner"] == "full"
+    inside = (s["llm"] == "lora") + (tower and s["vit_checkpointing"])
+    all_inside = s["aligner"] != "full" and (not tower or s["vit_checkpointing"])
+    # The tower's backward comes last; what is trained in it and not checkpointed waits meanwhile.
+    runs = "once"
+    if s["shared"]:
+        runs = "early" if tower else "last"
+    elif s["batches"] == "image-and-video" and tower:
+        runs = "early" if full else "last"
+    skips = {"mixed": "some-steps", "mixed-text-first": "first-step", "mixed-across-ranks": "some-ranks"}
+    trains = tower or s["aligner"] == "full"
+    return {
+        "strategy": "ddp",
+        "tuning": "part" if full else "lora",
+        "frozen": "language-model" if s["llm"] == "frozen" else "base" if tower else "tower-and-base",
+        "lora_rank": 4,
+        "checkpointing": s["checkpointing"],
+        "checkpointed": "all" if inside and all_inside else "some" if inside else "none",
+        "tower_checkpointed": s["vit_checkpointing"],
+        "find_unused": s["find_unused_parameters"],
+        "static_graph": s["static_graph"],
+        "runs": runs,
+        "runs_vary": False,
+        "skips": skips.get(s["batches"], "never") if trains else "never",
+        "filler": "zeros" if s["batches"] == "mixed-blank" else "none",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": s["accumulation"],
+        "first_backward": "no-sync" if s["accumulation"] > 1 and s["no_sync"] else "synchronises",
+        "batch_size": s["batch_size"],
+        "steps": s["steps"],
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -212,22 +258,25 @@ class PeftModel(nn.Module):
 
     def forward(self, *inputs):
         return self.base_model.model(*inputs)
+
+
 # --8<-- [end:model]
 
 
 # --8<-- [start:train]
 def train(settings, world_size, ranks, wrap=lambda model: model):
-    """Three steps of plain SGD on what these ranks are given; returns the trained model."""
+    """Steps of plain SGD on what these ranks are given; returns the trained model."""
     torch.manual_seed(0)
     model = PeftModel(VisionLanguageModel(settings)).to(DEVICE)
     wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
     optimizer = torch.optim.SGD(trainable(model), lr=0.1)
     torch.manual_seed(1)
     accumulation = settings["accumulation"]
-    shape = STEPS * accumulation, world_size, settings["batch_size"]
+    micro_steps = settings["steps"] * accumulation
+    shape = micro_steps, world_size, settings["batch_size"]
     tokens = torch.randint(32, (*shape, LENGTH)).to(DEVICE)
     patches = torch.randn(2, *shape, PATCHES, WIDTH).to(DEVICE)
-    for micro in range(STEPS * accumulation):
+    for micro in range(micro_steps):
         last = micro % accumulation == accumulation - 1
         quiet = settings["no_sync"] and wrapped is not model and not last
         with wrapped.no_sync() if quiet else nullcontext():
@@ -260,6 +309,8 @@ def pictures_of(settings, micro, rank, patches):
     if has_image:
         return [(image, 1)]
     return [(torch.zeros_like(image), 0)] if settings["batches"] == "mixed-blank" else []
+
+
 # --8<-- [end:train]
 
 
@@ -291,6 +342,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -300,7 +353,7 @@ if __name__ == "__main__":
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     backend = dist.get_default_backend_for_device(DEVICE)
     dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

@@ -33,6 +33,26 @@ SPECIAL = {
 
 RECENT = version("ms-swift") >= "4"  # takes a video as a list of frames; before, as their folder
 
+# Facts of the runs that no option shows: the model's, the data's, and what the arguments below set.
+FACTS = [
+    {"text": "--freeze_vit true", "facts": {"runs": "once"}},
+    # An image and a video each: up to ms-swift 3 the tower runs once for either.
+    {"text": "--train_type full", "facts": {"runs": "early"}},  # the embeddings wait meanwhile
+    {"text": '"$BOTH"', "where": {"ms-swift": "< 4"}, "facts": {"runs": "last"}},
+    {
+        "facts": {
+            "runs": "once",
+            "runs_vary": False,
+            "skips": "never",
+            "second_use": "none",
+            "batch_size": 1,
+            "steps": 3,
+            "accumulation": 8,  # chosen for a total batch of 16
+            "first_backward": "no-sync",
+        }
+    },
+]
+
 folder = Path(sys.argv[1])
 torch.manual_seed(0)
 alphabet = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
@@ -65,8 +85,6 @@ config = Qwen2VLConfig(
     video_token_id=SPECIAL["<|video_pad|>"],
 )
 Qwen2VLForConditionalGeneration(config).save_pretrained(folder / "model")
-
-
 
 
 def picture(file, number):

@@ -16,6 +16,7 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+import transformers
 from peft import LoraConfig, get_peft_model
 from torch import nn
 from torch.nn import functional as F
@@ -39,6 +40,37 @@ VARIANTS = {
 STEPS, BATCH, GROUP, LENGTH, YES = 3, 4, 2, 8, 1  # YES: the token whose logit is the score
 ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    reentrant = int(transformers.__version__.split(".")[0]) < 5  # where nothing is given
+    if s["kwargs"]:
+        reentrant = s["kwargs"]["use_reentrant"]
+    return {
+        "strategy": "ddp",
+        "tuning": "lora",
+        "frozen": "base",
+        "lora_rank": s["rank"],
+        "lora_alpha": s["alpha"],
+        "checkpointing": "reentrant" if reentrant else "non-reentrant",
+        "checkpointed": "all",
+        "find_unused": True,
+        "static_graph": False,
+        "runs": "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": 1,
+        "first_backward": "synchronises",
+        "batch_size": BATCH // 2,
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -70,6 +102,8 @@ def build(s):
         init_lora_weights=False,  # neither matrix is zero, so that both get a gradient
     )
     return Wrapper(get_peft_model(llama, lora)).to(DEVICE).train()
+
+
 # --8<-- [end:model]
 
 
@@ -88,6 +122,8 @@ def train(s, rank=0, world_size=1, wrap=lambda model: model, checkpointing=True)
         optimizer.step()
         optimizer.zero_grad()
     return model
+
+
 # --8<-- [end:train]
 
 
@@ -119,6 +155,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -128,7 +166,7 @@ if __name__ == "__main__":
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     backend = dist.get_default_backend_for_device(DEVICE)
     dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

@@ -42,6 +42,33 @@ ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
 
 
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = VARIANTS[variant]
+    return {
+        "strategy": "ddp",
+        "tuning": "lora",
+        "frozen": "base",
+        "lora_rank": 4,
+        "checkpointing": "non-reentrant" if s["checkpointing"] else "none",
+        "checkpointed": "all",
+        "find_unused": False,
+        "static_graph": False,
+        "runs": "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": BATCH // s["batch"],
+        "first_backward": "no-sync" if s["batch"] < BATCH else "synchronises",
+        "batch_size": s["batch"],
+    }
+
+
+# --8<-- [end:facts]
+
+
 # --8<-- [start:model]
 class LoraLayer(nn.Module):
     def __init__(self, rank=4):
@@ -69,6 +96,8 @@ class Model(nn.Module):
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.checkpointing else layer(x)
         return (self.head(x[:, -1]) - 1).square().mean()
+
+
 # --8<-- [end:model]
 
 
@@ -114,6 +143,8 @@ def peak_memory(step):
 
 def in_status(key):
     return 1024 * int(re.search(rf"{key}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1])
+
+
 # --8<-- [end:train]
 
 
@@ -148,6 +179,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -157,7 +190,7 @@ if __name__ == "__main__":
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     backend = dist.get_default_backend_for_device(DEVICE)
     dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

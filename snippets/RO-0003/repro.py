@@ -69,11 +69,10 @@ VARIANTS = MATRIX | {
     "smaller-batch": dict(batches=(2, 2, 2)),
     "accumulation": dict(accumulate=2),
     "unused-head-find-unused-false": dict(head="unused", find_unused_parameters=False),
+    "unused-head-before-error": dict(head="unused", find_unused_parameters=False, batches=(4,)),
     "unused-head-find-unused-true": dict(head="unused"),
     "unused-head-non-reentrant": dict(head="unused", **REENTRANT_FALSE),
-    "frozen-embeddings-find-unused-false": dict(
-        MATRIX["full-twice-reentrant-find-unused-false"], embeddings=False
-    ),
+    "frozen-embeddings-find-unused-false": dict(MATRIX["full-twice-reentrant-find-unused-false"], embeddings=False),
     "smaller-last-batch-static-graph": dict(SMALLER_LAST, static_graph=True),
     "smaller-last-batch-non-reentrant": dict(SMALLER_LAST, **REENTRANT_FALSE),
     "single-process": {},  # python repro.py single-process
@@ -84,6 +83,39 @@ VARIANTS = MATRIX | {
 GROUP, LENGTH, WIDTH, RANK = 2, 8, 16, 4  # GROUP: passages for each query, the first one is right
 ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    # Full fine-tuning: the embeddings wait for their gradient until both calls have ended.
+    waits = not s["lora"] and s["embeddings"]
+    away = s["lora_layers"] == 39 or "o_proj" not in s["targets"] or s["checkpointed"] == (0,)
+    all_inside = s["lora"] and s["checkpointed"] is None and s["head"] is None
+    return {
+        "strategy": "single" if variant == "single-process" else "ddp",
+        "tuning": "lora" if s["lora"] and not s["head"] else "full" if waits else "part",
+        "frozen": "base" if s["lora"] else "none" if s["embeddings"] else "embeddings",
+        "lora_rank": RANK,
+        "checkpointing": s["checkpointing"] or "none",
+        "checkpointed": "all" if all_inside else "some",
+        "named_parameter": "taken-away" if away else "present",
+        "find_unused": s["find_unused_parameters"],
+        "static_graph": s["static_graph"],
+        "runs": "once" if s["calls"] == "once" else "early" if waits else "last",
+        "runs_vary": len(set(s["batches"])) > 1,
+        "skips": "always" if s["head"] == "unused" else "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": s["accumulate"],
+        "first_backward": "no-sync" if s["accumulate"] > 1 else "synchronises",
+        "batch_size": s["batches"][0] // s["accumulate"] // 2,
+        "steps": len(s["batches"]),
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -172,6 +204,8 @@ class Wrapper(nn.Module):
     def encode(self, lm, tokens):
         parts = tokens.split(self.s["sub_batch"] or len(tokens))
         return torch.cat([lm.model(part) for part in parts])
+
+
 # --8<-- [end:model]
 
 
@@ -193,6 +227,8 @@ def train(settings, rank=0, world_size=1, wrap=lambda model: model):
         optimizer.step()
         optimizer.zero_grad()
     return model
+
+
 # --8<-- [end:train]
 
 
@@ -230,6 +266,8 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
@@ -240,7 +278,7 @@ if __name__ == "__main__":
             torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         backend = dist.get_default_backend_for_device(DEVICE)
         dist.init_process_group(backend, timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if not dist.is_initialized() or dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     if dist.is_initialized():

@@ -16,6 +16,27 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 LAYERS, START_LAYER = 4, 2
+# Facts of the runs that no option shows: the model's, the data's, and what the arguments below set.
+FACTS = [
+    {"text": "embedder.decoder_only", "facts": {"runs": "last"}},  # queries, then passages
+    {
+        "text": "--modules_to_save linear_head",
+        "facts": {"skips": "always"},
+    },  # several heads, of which the loss uses one
+    {
+        "facts": {
+            "runs": "once",
+            "runs_vary": False,
+            "skips": "never",
+            "second_use": "none",
+            "batch_size": 2,
+            "steps": 3,
+            "accumulation": 1,
+            "first_backward": "synchronises",
+        }
+    },
+]
+
 folder = Path(sys.argv[1])
 base, layerwise = folder / "base", folder / "layerwise"
 torch.manual_seed(0)
@@ -49,7 +70,13 @@ shutil.copy(
     layerwise,
 )
 code = {"AutoConfig": "configuration_minicpm_reranker.LayerWiseMiniCPMConfig"}
-config = {"model_type": "minicpm", "auto_map": code, "start_layer": START_LAYER, "head_multi": True, "head_type": "simple"}
+config = {
+    "model_type": "minicpm",
+    "auto_map": code,
+    "start_layer": START_LAYER,
+    "head_multi": True,
+    "head_type": "simple",
+}
 (layerwise / "config.json").write_text(json.dumps(sizes | config))
 weights = {name: weight for name, weight in model.state_dict().items() if not name.startswith("lm_head")}
 for head in range(LAYERS + 1 - START_LAYER):

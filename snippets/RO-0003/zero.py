@@ -43,10 +43,38 @@ def config(settings):
     content = json.loads(Path(__file__).with_name("ds_stage0.json").read_text(encoding="utf-8"))
     content["zero_optimization"]["stage"] = settings["stage"]
     return content
+
+
 # --8<-- [end:variants]
 
 
 STEPS, BATCH, GROUP, LENGTH, WIDTH, RANK = 3, 4, 2, 8, 16, 4  # GROUP: passages for each query
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = VARIANTS[variant]
+    repeated = "last" if s["lora"] else "early"  # the embeddings wait until both calls have ended
+    return {
+        "strategy": f"zero-{s['stage']}",
+        "tuning": "lora" if s["lora"] else "full",
+        "frozen": "base" if s["lora"] else "none",
+        "checkpointing": "reentrant" if s["reentrant"] else "non-reentrant",
+        "checkpointed": "all" if s["lora"] else "some",
+        "runs": "once" if s["calls"] == 1 else repeated,
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": 1,
+        "batch_size": 2,
+        "buckets": "one",
+        "overlap": False,  # DeepSpeed's own choice up to stage 2
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -100,6 +128,8 @@ class Wrapper(nn.Module):
             scores = (one.repeat_interleave(GROUP, 0) * other).sum(-1)
         right = torch.zeros(len(batch), dtype=torch.long, device=batch.device)
         return F.cross_entropy(scores.view(-1, GROUP), right)  # the first passage is the right one
+
+
 # --8<-- [end:model]
 
 
@@ -126,6 +156,8 @@ def run(variant):
         engine.destroy()  # or its hooks outlive a failed variant
     reference = train_alone(settings, batches)
     return compare(variant, trained, trainable(reference))
+
+
 # --8<-- [end:train]
 
 
@@ -143,6 +175,8 @@ def compare(variant, trained, reference):
     error, spread = worst.tolist()
     outcome = "match" if error <= 1e-5 else "diverge"
     return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+
+
 # --8<-- [end:compare]
 
 
@@ -168,7 +202,7 @@ def trainable(model):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 repro.py reported
     torchrun --nproc-per-node 2 repro.py non-reentrant
 
-Needs torch >= 2.6 and DeepSpeed. A variant either raises, as it would in training, or trains three
+Needs torch >= 2.6 and DeepSpeed. Below 0.19.8, ZeRO-3 on a CPU is right only with one gloo thread: see the page
+concepts/zero3-early-gather. A variant either raises, as it would in training, or trains three
 steps and says in its last line how far its parameters are from a single-process run.
 """
 
@@ -92,10 +93,43 @@ def config(settings):
         "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
         "zero_optimization": zero,
     }
+
+
 # --8<-- [end:variants]
 
 
 STEPS, PATCHES, PIXELS, LENGTH, WIDTH = 3, 4, 12, 6, 16
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    slices = s["batch"] * s["images"] * s["slices"] * (2 if s["dpo"] else 1)
+    chunked = s["chunk"] is not None and slices > s["chunk"]
+    checkpointed = s["tower"] == "same" or s["checkpointing"] is None  # else its runs do not count
+    return {
+        "strategy": f"zero-{s['stage']}",
+        "tuning": "full" if s["tune_vision"] else "part",
+        "frozen": "none" if s["tune_vision"] else "tower",
+        "checkpointing": s["checkpointing"] or "none",
+        "checkpointed": "some",
+        "tower_checkpointed": s["tower"] == "same",
+        "slices": slices,
+        "chunk": s["chunk"] or slices,
+        "runs": "early" if chunked and s["tune_vision"] and checkpointed else "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": s["accumulation"],
+        "batch_size": s["batch"],
+        "buckets": "several" if s["bucket"] else "one",
+        "overlap": s["overlap"],
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -162,6 +196,8 @@ class Model(nn.Module):
         for layer in self.layers:
             x = call(layer, x, self.how)
         return self.head(x).mean((1, 2))
+
+
 # --8<-- [end:model]
 
 
@@ -202,6 +238,8 @@ def loss_of(model, micro, settings):
         chosen, rejected = scores.unflatten(0, (-1, 2)).unbind(1)
         return -logsigmoid(chosen - rejected).mean()
     return (scores - 1).square().mean()
+
+
 # --8<-- [end:train]
 
 
@@ -219,6 +257,8 @@ def compare(variant, trained, reference):
     error, spread = worst.tolist()
     outcome = "match" if error <= 1e-5 else "diverge"
     return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+
+
 # --8<-- [end:compare]
 
 
@@ -259,7 +299,7 @@ def trainable(model):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

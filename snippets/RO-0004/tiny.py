@@ -16,6 +16,27 @@ from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+# Facts of the runs that no option shows: the model's, the data's, and what the arguments below set.
+FACTS = [
+    {"text": "--freeze_vit true", "facts": {"runs": "once"}},
+    {"text": "--vit_gradient_checkpointing false", "facts": {"runs": "once"}},  # the tower's runs are not checkpointed
+    {"text": "--per_device_train_batch_size 1", "facts": {"runs": "once", "batch_size": 1}},  # one chunk of slices
+    {"text": "--deepspeed zero3", "facts": {"buckets": "several"}},  # "auto" makes them as small as the model
+    {"text": "--deepspeed zero1", "facts": {"overlap": False}},  # ms-swift's own zero1.json
+    {
+        "facts": {
+            "runs": "last",
+            "runs_vary": False,
+            "skips": "never",
+            "second_use": "none",
+            "batch_size": 2,
+            "steps": 3,
+            "accumulation": 1,
+            "first_backward": "synchronises",
+        }
+    },
+]
+
 folder = Path(sys.argv[1])
 torch.manual_seed(0)
 alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 repro.py reported
     torchrun --nproc-per-node 2 repro.py zero3-alternating-zero-input
 
-Needs torch >= 2.6 and DeepSpeed. A variant either raises, as it would in training, or trains three
+Needs torch >= 2.6 and DeepSpeed. Below 0.19.8, ZeRO-3 on a CPU is right only with one gloo thread: see the page
+concepts/zero3-early-gather. A variant either raises, as it would in training, or trains three
 steps and says in its last line how far its parameters are from a single-process run.
 """
 
@@ -30,6 +31,10 @@ DEFAULTS = dict(
     head="used",  # "unused", "alternating" (in every second micro-batch), or on "rank-0" only
     way="dummy-sum",  # what keeps the head's parameters in the graph; see AXES
     term="sum",  # what the term does with each parameter; see TERMS
+    gather_for=None,  # "gathered" with fwd_module=: the "model", whose forward reads them, or the "head"
+    needed=None,  # a term that counts: an L2 "penalty" on the head, or its "norm" for a log, without gradient
+    leaf=False,  # set_z3_leaf_modules on the head
+    offload=None,  # to the CPU: "optimizer", or "params" too
     only_when_unused=False,  # leave the term out where the head is used
     starts="used",  # the first micro-batch of "alternating", or "unused"
     reference="right",  # or "stale": a head without a gradient is moved by its previous one
@@ -63,6 +68,7 @@ TERMS = {
     "cast": lambda p: p.double().sum(),
     "cat": lambda p: torch.cat([p, p]).sum(),
 }
+PENALTY = dict(needed="penalty")
 LATE = dict(head="alternating", only_when_unused=True)
 
 VARIANTS = {
@@ -83,12 +89,29 @@ VARIANTS = {
     "no-term-first-unused": dict(way="no-term", head="alternating", starts="unused"),
     "no-term-stale-reference": dict(way="no-term", head="alternating", reference="stale"),
     "no-term-accumulate-2": dict(way="no-term", head="alternating", accumulation=2),
-    "no-term-accumulate-2-first-unused": dict(
-        way="no-term", head="alternating", starts="unused", accumulation=2
-    ),
+    "no-term-accumulate-2-first-unused": dict(way="no-term", head="alternating", starts="unused", accumulation=2),
     "zero-input-first-unused": dict(way="zero-input", head="alternating", starts="unused"),
     "zero-input-accumulate-2": dict(way="zero-input", head="alternating", accumulation=2),
     "zero-input-rank-0-only": dict(way="zero-input", head="rank-0"),
+    **{
+        f"gathered-for-{module}-{head}": dict(way="gathered", gather_for=module, head=head)
+        for module in ("model", "head")
+        for head in AXES["head"]
+    },
+    **{f"leaf-head-{head}": dict(way="no-term", leaf=True, head=head) for head in AXES["head"]},
+    "penalty": dict(PENALTY, way="dummy-sum"),
+    "penalty-registered": dict(PENALTY, way="registered"),
+    "penalty-gathered": dict(PENALTY, way="gathered"),
+    "penalty-gathered-for-model": dict(PENALTY, way="gathered", gather_for="model"),
+    "penalty-gathered-for-model-alternating": dict(PENALTY, way="gathered", gather_for="model", head="alternating"),
+    "penalty-registered-alternating": dict(PENALTY, way="registered", head="alternating"),
+    "norm-for-log": dict(way="gathered", needed="norm"),
+    "norm-for-log-zero-input": dict(way="zero-input", needed="norm", head="alternating"),
+    **{
+        f"offload-{what}-{way}": dict(offload=what, way=way, head="alternating")
+        for what in ("optimizer", "params")
+        for way in ("no-term", "zero-input", "dummy-sum")
+    },
     **{f"term-{name}": dict(term=name) for name in TERMS if name not in ("sum", "one-by-one")},
 }
 
@@ -97,17 +120,69 @@ def config(settings, world_size):
     zero = {"stage": settings["stage"]}
     if settings["stage"] == 3:
         zero["stage3_param_persistence_threshold"] = settings["persist"]
+    if settings["offload"]:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    if settings["offload"] == "params":
+        zero["offload_param"] = {"device": "cpu"}
     return {
         "train_micro_batch_size_per_gpu": BATCH // world_size,
         "gradient_accumulation_steps": settings["accumulation"],
         "gradient_clipping": 0.0,  # newer releases clip at 1.0 unless told otherwise
         "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
+        "zero_force_ds_cpu_optimizer": False,  # SGD with offload too
         "zero_optimization": zero,
     }
+
+
 # --8<-- [end:variants]
 
 
 STEPS, BATCH, LENGTH, WIDTH, TEXT = 3, 4, 8, 16, 32
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    way, trained = s["way"], s["frozen"] != "head"
+    skips = {"used": "never", "unused": "always", "rank-0": "some-ranks"}.get(s["head"], "some-steps")
+    if skips == "some-steps" and s["accumulation"] > 1:
+        skips = "later-micro-batch" if s["starts"] == "used" else "first-micro-batch"
+    elif skips == "some-steps" and s["starts"] == "unused":
+        skips = "first-step"
+    counts = s["needed"] != "norm"  # without a gradient it is no second use
+    second = trained and counts and (way not in ("no-term", "zero-input") or s["needed"] == "penalty")
+    gathering = way if s["stage"] == 3 and way in ("registered", "gathered") else "none"
+    late = "later-steps" if s["starts"] == "used" else "skipped-steps"
+    term = "one-by-one" if way == "one-by-one" else s["needed"] or s["term"]
+    sizes = 3 * s["vocab"], 3 * s["vocab"] ** 2  # of the head's bias and weight
+    persist = sum(size <= s["persist"] for size in sizes)
+    return {
+        "strategy": f"zero-{s['stage']}",
+        "tuning": "part" if s["frozen"] else "full",
+        "frozen": s["frozen"] or "none",
+        "checkpointing": "none",
+        "runs": "once",
+        "runs_vary": False,
+        "skips": skips if trained and way != "zero-input" else "never",
+        "filler": "zeros" if way == "zero-input" and s["head"] != "used" else "none",
+        "second_use": "forward" if second else "none",
+        "second_use_in": late if s["only_when_unused"] else "every-step",
+        "gathering": f"{gathering}-for-{s['gather_for']}" if s["gather_for"] else gathering,
+        "term": term if second or s["needed"] else "none",
+        "leaf": s["leaf"],
+        "offload": s["offload"] or "none",
+        "persistence": ("none", "some", "all")[persist] if s["stage"] == 3 else "none",
+        "backward_calls": "once",
+        "accumulation": s["accumulation"],
+        "batch_size": BATCH // 2,
+        "buckets": "one",
+        "overlap": s["stage"] == 3,  # DeepSpeed's own choice
+        "reference": s["reference"],
+    }
+
+
+# --8<-- [end:facts]
 
 
 # --8<-- [start:model]
@@ -175,13 +250,22 @@ class Model(nn.Module):
     # --8<-- [end:fix]
 
     def dummy_loss(self):
-        way, parameters = self.settings["way"], list(self.head.parameters())
-        if way in ("no-term", "zero-input"):
-            return 0.0
-        gather = way == "gathered" and self.settings["stage"] == 3
-        with deepspeed.zero.GatheredParameters(parameters, enabled=gather):
-            term = TERMS["one-by-one" if way == "one-by-one" else self.settings["term"]]
+        s, way, parameters = self.settings, self.settings["way"], list(self.head.parameters())
+        module = {"model": self, "head": self.head, None: None}[s["gather_for"]]
+        gather = s["stage"] == 3 and (way == "gathered" or s["needed"] == "norm")
+        with deepspeed.zero.GatheredParameters(parameters, fwd_module=module, enabled=gather):
+            if s["needed"] == "norm":
+                with torch.no_grad():
+                    self.logged = sum(p.square().sum() for p in parameters).sqrt()
+                return 0.0
+            if s["needed"] == "penalty":
+                return sum(p.square().sum() for p in parameters)
+            if way in ("no-term", "zero-input"):
+                return 0.0
+            term = TERMS["one-by-one" if way == "one-by-one" else s["term"]]
             return sum(term(p) for p in parameters) * 0.0
+
+
 # --8<-- [end:model]
 
 
@@ -193,14 +277,18 @@ def run(variant):
     torch.manual_seed(0)
     model = Model(settings)
     start = [p.detach().clone() for p in model.parameters()]
+    if settings["leaf"]:
+        deepspeed.utils.set_z3_leaf_modules(model, [Head])
     engine, *_ = deepspeed.initialize(
         model=model,
         optimizer=torch.optim.SGD(trainable(model), lr=0.1),
         config=config(settings, world_size),
     )
     if settings["way"] == "registered" and settings["stage"] == 3:
+        # --8<-- [start:register]
         for p in model.head.parameters():
             deepspeed.zero.register_external_parameter(model, p)
+        # --8<-- [end:register]
     data = batches(settings)
     try:
         for micro_step in range(STEPS * settings["accumulation"]):
@@ -208,7 +296,7 @@ def run(variant):
             engine.backward(engine(*share))
             engine.step()
         trained = []
-        for p in trainable(model):  # one by one: as a list, older releases on CPU gave garbage now and then
+        for p in trainable(model):  # one by one: as a list, DeepSpeed < 0.19.8 on CPU may return too early
             with deepspeed.zero.GatheredParameters(p, enabled=settings["stage"] == 3):
                 trained.append(p.detach().clone())
     finally:
@@ -235,8 +323,8 @@ def share_of(data, settings, micro_step, rank, world_size, device):
 
 
 def train_alone(settings, start, data, world_size, device):
-    """The same steps in one process, without any term: what the parameters must become."""
-    model = Model({**settings, "way": "no-term"}).to(device)
+    """The same steps in one process, without any dummy term: what the parameters must become."""
+    model = Model({**settings, "way": "no-term", "stage": 0}).to(device)
     with torch.no_grad():
         for p, value in zip(model.parameters(), start):
             p.copy_(value)
@@ -254,6 +342,8 @@ def train_alone(settings, start, data, world_size, device):
         optimizer.step()
         optimizer.zero_grad()
     return model
+
+
 # --8<-- [end:train]
 
 
@@ -275,13 +365,15 @@ def compare(variant, trained, reference):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
 # --8<-- [end:compare]
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     deepspeed.init_distributed(timeout=timedelta(seconds=60), verbose=False)
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

@@ -25,6 +25,35 @@ import deepspeed
 deepspeed.init_distributed("gloo", verbose=False)
 """
 
+# Facts of the runs that no option shows: the model's, the data's, and what the arguments below set.
+FACTS = [
+    {"text": "--freeze_parameters head", "facts": {"skips": "never", "second_use": "none"}},
+    {
+        "text": "slam_omni_dummy_loss",
+        "facts": {"filler": "none", "skips": "some-steps", "second_use": "forward", "term": "sum"},
+    },
+    {
+        "text": "slam_omni_one_by_one",
+        "facts": {"filler": "none", "skips": "some-steps", "second_use": "forward", "term": "one-by-one"},
+    },
+    {"text": "slam_omni_head_skipped", "facts": {"filler": "none", "skips": "some-steps", "second_use": "none"}},
+    {
+        "facts": {
+            "runs": "once",
+            "runs_vary": False,
+            "skips": "never",
+            "filler": "zeros",
+            "second_use": "none",
+            "second_use_in": "every-step",
+            "gathering": "none",
+            "term": "none",
+            "batch_size": 1,
+            "steps": 3,
+            "accumulation": 1,
+        }
+    },
+]
+
 folder = Path(sys.argv[1])
 torch.manual_seed(0)
 alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())

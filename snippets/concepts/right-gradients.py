@@ -4,7 +4,7 @@
     torchrun --nproc-per-node 2 right-gradients.py reentrant
 
 Needs torch >= 2.0 and no GPU. The second command trains on wrong gradients without an error: its
-layers are checkpointed reentrantly and run twice. To check your own model, copy `off` and `check`.
+layers are checkpointed reentrantly and run twice. To check your own model, copy `ranks_differ`, or `off` and `check`.
 """
 
 import os
@@ -15,6 +15,20 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
+
+
+# --8<-- [start:ranks]
+def ranks_differ(model):
+    """Under DDP, called on all ranks: the trainable parameters that are not rank 0's to the bit. Right: none."""
+    names = []
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            first = p.detach().clone()
+            dist.broadcast(first, src=0)
+            if not torch.equal(first, p.detach()):
+                names.append(name)
+    return names  # empty on rank 0, which is compared with itself
+# --8<-- [end:ranks]
 
 
 # --8<-- [start:check]
@@ -71,6 +85,9 @@ def train(use_reentrant, rank=0, world_size=1, wrap=lambda model: model):
 def main(use_reentrant):
     dist.init_process_group("gloo")
     model = train(use_reentrant, dist.get_rank(), dist.get_world_size(), DistributedDataParallel)
+    if names := ranks_differ(model):
+        print(f"rank {dist.get_rank()} is not rank 0: {len(names)} parameters, the first {names[0]}", flush=True)
+    dist.barrier()
     ranks, one = check(model, train(use_reentrant=None))
     if dist.get_rank() == 0:
         print(f"between ranks {ranks:.0e}, to one process {one:.0e}:", end=" ")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import statistics
 import sys
 import tempfile
@@ -11,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest import JUDGED, ROOT, behind_nginx, lighthouse
+from conftest import JUDGED, ROOT, behind_nginx, free_port, lighthouse
 
 from readyonce import site
 
@@ -21,9 +20,7 @@ REPEATS = 3
 def main() -> None:
     with contextlib.redirect_stdout(sys.stderr):
         assert site.build(ROOT, take_along=False) == 0
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}/wiki/"
     # Behind nginx, as the page `hosting` has it: a plain server packs nothing.
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch, behind_nginx(ROOT / "site", Path(scratch), port):

@@ -113,7 +113,7 @@ def zero3_device_map():
 
     with tempfile.TemporaryDirectory() as folder:
         GPT2Model(GPT2Config(n_layer=1, n_embd=8, n_head=1, vocab_size=8)).save_pretrained(folder)
-        keep = HfDeepSpeedConfig({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}, "bf16": {"enabled": False}})
+        _alive = HfDeepSpeedConfig({"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}, "bf16": {"enabled": False}})
         GPT2Model.from_pretrained(folder, device_map="auto")
 
 

@@ -4,7 +4,9 @@
   "use strict";
 
   const NativeWorker = window.Worker; // search may replace it later, on file://
-  const LARGEST = 64 << 20;
+  const LARGEST = 64 << 20; // of a file, and of what it holds when unpacked
+  const PATIENCE = 30_000; // of a diagnosis, in milliseconds
+  const STEP = 16 << 10;
 
   document.addEventListener("DOMContentLoaded", () => {
     const root = document.querySelector(".ro-diagnose");
@@ -15,7 +17,7 @@
     const rules = window.readyonceRules, engine = readyonceEngine(), loaded = engine.load(rules);
     const say = (key, ...values) => values.reduce((text, value) => text.replace("{}", () => value), rules.words[key][language]);
     const links = new Map([...root.querySelectorAll("[data-ro-to]")].map((link) => [link.dataset.roTo, link.getAttribute("href")]));
-    let round = 0, comment = "";
+    let round = 0, comment = "", aside = "", busy;
 
     root.hidden = false;
 
@@ -31,33 +33,126 @@
         const told = engine.diagnose(rules, data.log, data.file, data.language);
         postMessage({ round: data.round, told, comment: engine.markdown(rules, told, data.language) });
       };`;
-    const worker = new NativeWorker(URL.createObjectURL(new Blob([source], { type: "text/javascript" })));
+    const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
+    let worker = working();
     // The engine is compiled while nobody waits: on the text of the rules, cut into lines.
     const text = JSON.stringify(rules).replaceAll('"', "\n").repeat(4);
     worker.postMessage({ rules, text, language, practice: location.hash.startsWith("#log=") ? 0 : 6 });
-    worker.onmessage = ({ data }) => {
-      if (data.round === round) show(data.told, data.comment);
-    };
 
-    function ask(log, name) {
-      round += 1;
+    function working() {
+      const made = new NativeWorker(address);
+      made.onmessage = ({ data }) => {
+        if (data.round !== round) return;
+        clearTimeout(busy);
+        busy = null;
+        show(data.told, data.comment);
+        if (aside) {
+          answer.prepend(element("p", aside));
+          status.textContent = `${status.textContent} ${aside}`.trim();
+        }
+      };
+      made.onerror = () => stopped(root.dataset.unreadable);
+      return made;
+    }
+
+    /** Whatever it is at is not wanted any more: a worker cannot be told so. */
+    function replaced() {
+      clearTimeout(busy);
+      busy = null;
+      worker.terminate();
+      worker = working();
+      worker.postMessage({ rules, text: "", language, practice: 0 });
+    }
+
+    function stopped(words) {
+      replaced();
+      status.textContent = words;
+    }
+
+    /** From here on only what is asked now may answer. */
+    function begin() {
+      if (busy) replaced();
       answer.replaceChildren();
       status.textContent = root.dataset.reading;
+      aside = "";
+      return (round += 1);
+    }
+
+    function ask(log, name, words = "") {
+      begin();
+      if (log.length > LARGEST) {
+        status.textContent = root.dataset.large;
+        return;
+      }
+      aside = words;
+      busy = setTimeout(() => stopped(root.dataset.slow), PATIENCE);
       worker.postMessage({ round, log, file: name, language });
     }
 
     async function askFile(chosen) {
-      if (chosen.size > LARGEST) {
-        status.textContent = root.dataset.large;
-        return;
+      const mine = begin();
+      let log, words = "";
+      try {
+        if (chosen.size <= LARGEST) log = new Uint8Array(await chosen.arrayBuffer());
+        if (log && isPacked(log, 0)) {
+          const { parts, broken } = await unpack(log);
+          log = parts && new Uint8Array(await new Blob(parts).arrayBuffer());
+          if (broken) words = log && log.length ? root.dataset.cut : root.dataset.unreadable;
+        }
+      } catch {
+        words = root.dataset.unreadable;
       }
-      let log = new Uint8Array(await chosen.arrayBuffer());
-      if (log[0] === 0x1f && log[1] === 0x8b) {
-        const plain = new Blob([log]).stream().pipeThrough(new DecompressionStream("gzip"));
-        log = new Uint8Array(await new Response(plain).arrayBuffer());
+      if (mine !== round) return; // something else was asked in between
+      if (log && (log.length || !words)) {
+        const wide = log[0] === 0xff && log[1] === 0xfe ? "utf-16le" : log[0] === 0xfe && log[1] === 0xff ? "utf-16be" : null;
+        ask(wide ? new TextDecoder(wide).decode(log) : log, chosen.name, words);
+      } else status.textContent = words || root.dataset.large;
+    }
+
+    const isPacked = (data, at) => data[at] === 0x1f && data[at + 1] === 0x8b;
+
+    /** What a .gz holds, all of its members, as far as it can be read; no `parts` where that is too much. */
+    async function unpack(packed) {
+      const parts = [];
+      let size = 0, got;
+
+      /** Reads the member at `start`, byte by byte from `fine` on; returns how far it went, and whether to its end. */
+      async function member(start, fine) {
+        const { readable, writable } = new DecompressionStream("gzip");
+        const reader = readable.getReader(), writer = writable.getWriter();
+        let at = start, passed = 0;
+        const reading = (async () => {
+          for (let next; size <= LARGEST && !(next = await reader.read()).done; passed += next.value.length) {
+            const fresh = next.value.subarray(Math.min(next.value.length, Math.max(0, got - passed)));
+            got += fresh.length;
+            size += fresh.length;
+            parts.push(fresh);
+          }
+          if (size > LARGEST) await reader.cancel();
+        })();
+        reading.catch(() => {}); // told by the writer too
+        try {
+          for (let step; at < packed.length; at += step) {
+            step = Math.min(at < fine ? STEP : 1, packed.length - at);
+            await writer.write(packed.subarray(at, at + step));
+          }
+          await Promise.all([writer.close(), reading]);
+          return [at, true];
+        } catch {
+          return [at, false];
+        }
       }
-      const wide = log[0] === 0xff && log[1] === 0xfe ? "utf-16le" : log[0] === 0xfe && log[1] === 0xff ? "utf-16be" : null;
-      ask(wide ? new TextDecoder(wide).decode(log) : log, chosen.name);
+
+      for (let start = 0; ; ) {
+        got = 0;
+        let [end, whole] = await member(start, Infinity);
+        // A stream drops what it held when it fails, so what came right before is read again, in small steps.
+        if (!whole && end < packed.length && size <= LARGEST) [end, whole] = await member(start, end);
+        if (size > LARGEST) return { parts: null, broken: false };
+        if (whole) return { parts, broken: false };
+        if (end === start || !isPacked(packed, end)) return { parts, broken: packed.subarray(end).some(Boolean) || end === packed.length };
+        start = end;
+      }
     }
 
     // A paste goes to the worker as it is: 20 MB in a text field would freeze the page.
@@ -97,8 +192,9 @@
     window.addEventListener("hashchange", brought);
     brought();
 
-    const page = location.href.replace(/#.*/, "");
-    at("bookmarklet").href = `javascript:void open(${JSON.stringify(`${page}#log=`)}+encodeURIComponent(String(getSelection()).slice(0,500000)))`;
+    // Nothing that a link to this page can bring: such an address is decoded before it runs, on whatever page that is.
+    const page = JSON.stringify(`${location.protocol}//${location.host}${location.pathname}#log=`).replaceAll("%", "%25");
+    at("bookmarklet").href = `javascript:void open(${page}+encodeURIComponent(String(getSelection()).slice(0,500000)))`;
     at("bookmarklet").addEventListener("click", (event) => event.preventDefault());
 
     // ---------------------------------------------------------------- showing
@@ -151,21 +247,34 @@
           const item = list.appendChild(element("li", [linked(`${id} · ${incident.short[language]}`, id)]));
           item.append(element("br"), element("span", why.join(say("semicolon")) || say("nothing"), "ro-small"));
         }
-        const best = rules.incidents.find((one) => one.id === incidents[0].id);
-        answer.append(element("p", [element("strong", say("first") + say("brackets", best.id)), element("br"), element("span", best.fix[language])]));
-        if (best.option) answer.append(plain(best.option));
+      }
+      if (told.json.fix) showFix(told.json.fix);
+      if (incidents.length) {
         answer.append(element("p", [linked(say("cases"), error, "#cases")]));
       }
       if (kind === "unknown" && rules.repo) {
-        const winning = (told.around.find(([number]) => number === told.line) || [0, ""])[1].trim().slice(0, 200);
+        const winning = (told.around.find(([number]) => number === told.line) || [0, ""])[1].trim();
         const form = element("a", root.dataset.send);
-        form.href = `${rules.repo}/issues/new?template=unknown-error.yml&error=${encodeURIComponent(winning)}`;
+        form.href = `${rules.repo}/issues/new?template=unknown-error.yml&error=${encodeURIComponent(Array.from(winning).slice(0, 200).join("").replace(/\p{Cs}/gu, "\ufffd"))}`;
         answer.append(element("p", [form]));
       }
       const copy = element("button", root.dataset.copy, "md-button");
       copy.type = "button";
       copy.addEventListener("click", () => copied(copy));
       answer.append(element("p", [copy]), element("p", say("footer"), "ro-small"));
+    }
+
+    function showFix(fix) {
+      const first = fix.incident === null ? say("fix") : say("first") + say("brackets", fix.incident);
+      answer.append(element("p", [element("strong", first), element("br"), element("span", fix.text)]));
+      let to = answer;
+      for (const [form, whole] of engine.formsOf(fix)) {
+        if (!whole && to === answer) to = answer.appendChild(element("details", [element("summary", say("stacks"))]));
+        if (fix.incident === null) to.append(element("p", [element("strong", engine.headOf(rules, say, form, fix, language))]));
+        if (form.code) to.append(plain(form.code));
+        if (form.text && (whole || !form.code)) to.append(element("p", form.text));
+      }
+      if (fix.questions.length) answer.append(element("ol", fix.questions.map((question) => element("li", question))));
     }
 
     function plain(text) {

@@ -6,7 +6,7 @@
 function readyonceEngine() {
   "use strict";
 
-  const REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3;
+  const REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3, NEAR = 4096, SHOWN = 2000;
   const encoder = new TextEncoder();
   const decoder = new TextDecoder("windows-1252"); // one character for each byte
   const bytes = (text) => decoder.decode(encoder.encode(text));
@@ -27,7 +27,7 @@ function readyonceEngine() {
       "|[A-Za-z0-9_.-]{1,40} {1,4}\\|" +
       "|E {2,8})+"
   );
-  const DELETED = /[\x00-\x20"'`\x7f]/;
+  const isDeleted = (code) => code <= 32 || code === 34 || code === 39 || code === 96 || code === 127;
   const ALL_DELETED = /[\x00-\x20"'`\x7f]+/g;
   const EXCEPTION = /^[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)/;
   const ENDINGS = ["Error", "Exception", "Interrupt", "Expired", "Timeout"]; // quicker to look for than EXCEPTION
@@ -38,7 +38,13 @@ function readyonceEngine() {
 
   const squeeze = (text) => text.replace(ALL_DELETED, "");
   const literals = (texts) => texts.map((text) => squeeze(bytes(text)));
-  const trimmed = (text) => text.replace(/^[ \t]+/, "").replace(/[ \t]+$/, "");
+  const isBlank = (letter) => letter === " " || letter === "\t";
+
+  function withoutEnd(text) {
+    let end = text.length;
+    while (end && isBlank(text[end - 1])) end--;
+    return text.slice(0, end);
+  }
 
   // ---------------------------------------------------------------- rules
 
@@ -71,7 +77,7 @@ function readyonceEngine() {
   // ---------------------------------------------------------------- matching
 
   function formOf(text) {
-    const form = { prefixes: [], pieces: [], lines: [], starts: [] };
+    const form = { prefixes: [], pieces: [], lines: [], starts: [], quoting: null };
     const bodies = [];
     let at = 0;
     text = text.replace(COLOUR, "").replace(SPACES, " ").replace(QUOTES, '"');
@@ -198,29 +204,68 @@ function readyonceEngine() {
   /** Whether the text only speaks of the error: a guide, source code, a list of changes. */
   function mentioned(form, rules, wording, start, end) {
     const index = pieceAt(form, start);
-    const piece = form.pieces[index];
-    const before = piece.slice(0, rawOffset(piece, start - form.starts[index]));
-    const behind = pieceAt(form, end - 1) === index ? piece.slice(rawOffset(piece, end - 1 - form.starts[index]) + 1) : "";
-    const above = form.pieces.slice(Math.max(0, index - 2), index).map((piece) => piece.slice(-400)).join(" ");
-    if (form.prefixes[index].includes("##")) return true; // a heading
-    if (rules.guides.some((guide) => before.includes(guide) || above.includes(guide))) return true;
-    if (rules.notes.some((note) => before.includes(note))) return true;
+    if (!form.quoting || form.quoting.index !== index) form.quoting = quotingOf(form, rules, index);
+    const quoting = form.quoting, piece = form.pieces[index], lead = quoting.lead;
+    const before = offsetIn(quoting, start - form.starts[index]);
+    let behind = "";
+    if (pieceAt(form, end - 1) === index) {
+      const last = rawOffset(piece, before, end - 1 - start);
+      behind = piece.slice(last + 1, last + 1 + NEAR);
+    }
     const next = behind.slice(0, 200);
-    if (rules.remarks.some((remark) => next.includes(remark))) return true;
-    let bare = trimmed(before);
-    if (bare.startsWith("raise ") || bare.startsWith("warnings.warn(")) return true;
-    if (wording.quotes) bare = trimmed(bare.slice(0, -wording.quotes));
+    if (quoting.spoken <= before || rules.remarks.some((remark) => next.includes(remark))) return true;
+    let bare = piece.slice(Math.max(lead, before - NEAR), before);
+    const ends = before - bare.length;
+    bare = withoutEnd(bare);
+    const first = piece.slice(lead, Math.min(ends + bare.length, lead + NEAR));
+    if (first.startsWith("raise ") || first.startsWith("warnings.warn(")) return true;
+    if (wording.quotes) bare = withoutEnd(bare.slice(0, -wording.quotes));
     const typed = TYPED.exec(bare.slice(-160));
-    const string = STRING.exec(bare);
-    if (!typed && string && bare.split(string[1]).length % 2 === 0) return true;
+    if (!typed && inString(quoting, ends + bare.length)) return true;
     if (typed) {
-      bare = trimmed(bare.slice(0, bare.length - typed[0].length));
+      bare = withoutEnd(bare.slice(0, bare.length - typed[0].length));
       if (/["']$/.test(typed[0])) return false;
     }
     if (LISTED.test(bare)) return true; // an item of a list
-    if (/["'`]$/.test(bare)) return quoted(trimmed(bare.slice(0, -1)), bare.slice(-1), behind, Boolean(typed) || wording.typed);
+    if (/["'`]$/.test(bare)) return quoted(withoutEnd(bare.slice(0, -1)), bare.slice(-1), behind, Boolean(typed) || wording.typed);
     const clause = bare.slice(-400).split(/[:\])]/).pop();
     return !typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(WORD) || []).length >= 2;
+  }
+
+  /** A piece that quotes errors, and what is asked of it for each: there may be thousands on one line. */
+  function quotingOf(form, rules, index) {
+    const piece = form.pieces[index];
+    const above = form.pieces.slice(Math.max(0, index - 2), index).map((piece) => piece.slice(-400)).join(" ");
+    const whole = form.prefixes[index].includes("##") || rules.guides.some((guide) => above.includes(guide)); // ##: a heading
+    let spoken = piece.length + 1; // from here on it only speaks of errors
+    for (const word of [...rules.guides, ...rules.notes]) {
+      const at = piece.indexOf(word);
+      if (at >= 0) spoken = Math.min(spoken, at + word.length);
+    }
+    let lead = 0;
+    while (isBlank(piece[lead])) lead++;
+    const string = STRING.exec(piece.slice(lead, lead + 4));
+    const quote = string ? string[1] : null, opened = string ? lead + string[0].length : 0;
+    return { index, piece, spoken: whole ? 0 : spoken, lead, quote, opened, letters: 0, offset: 0, counted: lead, odd: false };
+  }
+
+  /** Where letter number `letters` stands: from the last one asked for, the next is near. */
+  function offsetIn(quoting, letters) {
+    if (letters < quoting.letters) quoting.letters = quoting.offset = 0;
+    quoting.offset = rawOffset(quoting.piece, quoting.offset, letters - quoting.letters);
+    quoting.letters = letters;
+    return quoting.offset;
+  }
+
+  /** Whether the piece begins with a string that is still open at `end`. */
+  function inString(quoting, end) {
+    if (!quoting.quote || end < quoting.opened) return false;
+    const to = Math.max(quoting.counted, end);
+    for (let at = Math.min(quoting.counted, end); at < to; at++) {
+      if (quoting.piece[at] === quoting.quote) quoting.odd = !quoting.odd;
+    }
+    quoting.counted = end;
+    return quoting.odd;
   }
 
   function quoted(opener, quote, behind, typed) {
@@ -230,12 +275,10 @@ function readyonceEngine() {
     return Boolean(closing) && /[A-Za-z0-9\u0080-\uffff]/.test(behind.slice(closing.index + 1));
   }
 
-  function rawOffset(piece, squeezed) {
-    for (let offset = 0; offset < piece.length; offset++) {
-      if (!DELETED.test(piece[offset])) {
-        if (!squeezed) return offset;
-        squeezed--;
-      }
+  /** Where the letter stands that comes `letters` after the first one at `offset` or behind it. */
+  function rawOffset(piece, offset, letters) {
+    for (; offset < piece.length; offset++) {
+      if (!isDeleted(piece.charCodeAt(offset)) && !letters--) return offset;
     }
     return piece.length;
   }
@@ -245,7 +288,7 @@ function readyonceEngine() {
   function read(rules, text) {
     const form = formOf(text);
     const has = (literal) => indexOf(form, literal) >= 0;
-    const found = { hits: new Map(), errors: [], causes: [], explained: new Set(), launcher: null, rank: null };
+    const found = { hits: new Map(), error: null, cause: null, explained: new Set(), launcher: null, rank: null };
     found.has = has;
     for (const wording of rules.wordings) {
       if (!wording.needs.length || wording.needs.some(has)) {
@@ -256,8 +299,11 @@ function readyonceEngine() {
       const start = form.starts[index];
       const body = form.text.slice(start, Math.min(form.starts[index + 1] ?? form.text.length, start + 200));
       if (EXCEPTION.test(body) && !rules.launcherErrors.some((name) => body.includes(name))) {
-        found.errors.push(form.lines[index]);
-        if (!rules.consequences.some((literal) => body.includes(literal))) found.causes.push(form.lines[index]);
+        const line = form.lines[index];
+        if (found.explained.has(line)) continue;
+        if (found.error === null || line < found.error) found.error = line;
+        const follows = rules.consequences.some((literal) => body.includes(literal));
+        if (!follows && (found.cause === null || line < found.cause)) found.cause = line;
       }
     }
     const places = rules.launcher.map((literal) => indexOf(form, literal)).filter((at) => at >= 0);
@@ -305,16 +351,14 @@ function readyonceEngine() {
   }
 
   function verdict(found) {
-    const unexplained = (line) => !found.explained.has(line);
-    const errors = found.errors.filter(unexplained), causes = found.causes.filter(unexplained);
     let hit = found.hits.get(null);
     if (hit) return { ...hit };
     hit = found.hits.get("consequence");
-    if (hit && !causes.some((line) => line < hit.line)) return { ...hit };
-    if (found.launcher && !errors.length) return { family: null, line: found.launcher, launcher: true };
+    if (hit && !(found.cause && found.cause < hit.line)) return { ...hit };
+    if (found.launcher && !found.error) return { family: null, line: found.launcher, launcher: true };
     hit = found.hits.get("warning");
-    if (hit && !(errors.length || found.launcher || found.progress)) return { ...hit };
-    return { family: null, line: errors.length ? errors.reduce((a, b) => Math.min(a, b)) : null };
+    if (hit && !(found.error || found.launcher || found.progress)) return { ...hit };
+    return { family: null, line: found.error };
   }
 
   /** `log`: a string, or the bytes of a file. Returns what `readyonce diagnose --format json` prints, and more for people. */
@@ -339,12 +383,53 @@ function readyonceEngine() {
         error: family,
         line: family || launcher ? line : null,
         incidents: ranked.map(({ id, why }) => ({ id, why })),
+        fix: own ? fixOf(rules, family, ranked, found.has, language) : null,
       },
       line,
       rank: launcher ? found.rank : null,
       around: line ? around(log, line) : [],
       note,
     };
+  }
+
+  /** What to do first, as in the other engine: an incident's own fix, or the family's in each framework. */
+  function fixOf(rules, family, ranked, has, language) {
+    const known = rules.families.get(family), { frameworks } = rules.data;
+    const seen = (texts) => literals(texts).some(has), of = (id) => rules.data.incidents.find((one) => one.id === id);
+    const word = (value) => (value && typeof value === "object" ? value[language] : value);
+    const stacks = frameworks.filter(({ logs }) => seen(logs)).map(({ name }) => name).reverse();
+    const words = (id) => of(id).hints.flatMap((hint) => hint.any);
+    if (ranked.length) {
+      const best = of(ranked[0].id), others = new Set(ranked.slice(1).flatMap(({ id }) => words(id)));
+      const own = seen(words(best.id).filter((text) => !others.has(text)));
+      if ((own && (best.stack === null || stacks.includes(best.stack))) || !known.fix) {
+        const form = { stack: best.stack, setting: "checkpointing", versions: "", when: null, language: "bash", code: best.option, text: null, proof: "run" };
+        return { incident: best.id, stack: best.stack, text: best.fix[language], forms: best.option ? [form] : [], questions: [] };
+      }
+    }
+    const place = ({ name }) => (stacks.includes(name) ? stacks.indexOf(name) : stacks.length);
+    const forms = [...frameworks].sort((a, b) => place(a) - place(b)).flatMap((framework) =>
+      known.settings.flatMap((setting) => framework.forms.filter((form) => form.setting === setting)).map((form) => ({
+        stack: framework.name, ...Object.fromEntries(Object.entries(form).map(([key, value]) => [key, word(value)])),
+      }))
+    );
+    return { incident: null, stack: stacks[0] ?? null, text: word(known.fix) || "", forms, questions: known.questions.map(word) };
+  }
+
+  /** [form, whether it is shown in full]: all of the log's own framework, or of PyTorch; of each other the first. */
+  function formsOf(fix) {
+    const first = fix.stack ?? fix.forms[0]?.stack, own = fix.forms.filter(({ stack }) => stack === first), rest = new Map();
+    for (const form of fix.forms) {
+      if (form.stack !== first && form.setting === fix.forms[0].setting && !rest.has(form.stack)) rest.set(form.stack, form);
+    }
+    return [...own.map((form) => [form, true]), ...[...rest.values()].map((form) => [form, false])];
+  }
+
+  function headOf(data, say, form, fix, language) {
+    let title = data.frameworks.find(({ name }) => name === form.stack).title[language];
+    if (form.stack === fix.stack) title += say("brackets", say("in-log"));
+    const also = form.setting === "find-unused" ? say("also") : null;
+    return [title, form.versions, form.when, also, say(`proof-${form.proof}`)].filter(Boolean).join(say("comma"));
   }
 
   function around(log, line) {
@@ -354,7 +439,7 @@ function readyonceEngine() {
     const rows = [];
     for (let number = Math.max(1, line - AROUND); number <= line + AROUND && from <= text.length; number++) {
       const end = text.indexOf("\n", from);
-      rows.push([number, text.slice(from, Math.min(end < 0 ? text.length : end, from + 2000)).replace(/\r+$/, "")]);
+      rows.push([number, text.slice(from, Math.min(end < 0 ? text.length : end, from + SHOWN)).replace(/\r+$/, "")]);
       if (end < 0) break;
       from = end + 1;
     }
@@ -391,14 +476,30 @@ function readyonceEngine() {
           const incident = data.incidents.find((one) => one.id === id);
           lines.push(`- ${link(`${id} · ${incident.short[language]}`, `incidents/${id}/`)}${say("colon")}${why.join(say("semicolon")) || say("nothing")}`);
         }
-        const best = data.incidents.find((one) => one.id === incidents[0].id);
-        lines.push("", `**${say("first")}**${say("brackets", best.id)}${say("colon")}${best.fix[language]}`);
-        if (best.option) lines.push("", "```bash", best.option, "```");
+      }
+      if (told.json.fix) lines.push("", ...steps(data, say, told.json.fix, language));
+      if (incidents.length) {
         lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `${family.path}#cases`)}`);
       }
     }
     return [...lines, "", `<sub>ReadyOnce. ${say("footer")}</sub>`, ""].join("\n");
   }
 
-  return { load, diagnose, markdown };
+  function steps(data, say, fix, language) {
+    const first = fix.incident === null ? say("fix") : say("first") + say("brackets", fix.incident);
+    const lines = [`**${first}**${say("colon")}${fix.text}`];
+    let folded = false;
+    for (const [form, whole] of formsOf(fix)) {
+      if (!whole && !folded) lines.push("", `<details><summary>${say("stacks")}</summary>`);
+      folded = folded || !whole;
+      if (fix.incident === null) lines.push("", `**${headOf(data, say, form, fix, language)}**`);
+      if (form.code) lines.push("", `\`\`\`${form.language}`, form.code, "```");
+      if (form.text && (whole || !form.code)) lines.push("", form.text);
+    }
+    if (folded) lines.push("", "</details>");
+    if (fix.questions.length) lines.push("", ...fix.questions.map((question, index) => `${index + 1}. ${question}`));
+    return lines;
+  }
+
+  return { load, diagnose, markdown, formsOf, headOf };
 }

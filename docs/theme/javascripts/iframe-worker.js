@@ -1,1 +1,31 @@
-"use strict";(()=>{function c(s,n){parent.postMessage(s,n||"*")}function d(...s){return s.reduce((n,e)=>n.then(()=>new Promise(r=>{let t=document.createElement("script");t.src=e,t.onload=r,document.body.appendChild(t)})),Promise.resolve())}var o=class extends EventTarget{constructor(e){super();this.url=e;this.m=e=>{e.source===this.w&&(this.dispatchEvent(new MessageEvent("message",{data:e.data})),this.onmessage&&this.onmessage(e))};this.e=(e,r,t,i,m)=>{if(r===`${this.url}`){let a=new ErrorEvent("error",{message:e,filename:r,lineno:t,colno:i,error:m});this.dispatchEvent(a),this.onerror&&this.onerror(a)}};let r=document.createElement("iframe");r.hidden=!0,document.body.appendChild(this.iframe=r),this.w.document.open(),this.w.document.write(`<html><body><script>postMessage=${c};importScripts=${d};addEventListener("error",({error})=>{parent.dispatchEvent(new ErrorEvent("error",{filename:"${e}",error}))})<\/script><script src=${e}?${+Date.now()}><\/script></body></html>`),this.w.document.close(),onmessage=this.m,onerror=this.e,this.r=new Promise((t,i)=>{this.w.onload=t,this.w.onerror=i})}terminate(){this.iframe.remove(),onmessage=onerror=null}postMessage(e){this.r.catch().then(()=>{this.w.dispatchEvent(new MessageEvent("message",structuredClone({data:e})))})}get w(){return this.iframe.contentWindow}};window.IFrameWorker=o;location.protocol==="file:"&&(window.Worker=o);})();
+// On file:// a browser starts no worker from a file, and search needs one. A frame takes its place: the theme's worker
+// knows it by this name, and looks for its own script in it. Nothing in it is inline, so that the page's policy holds.
+if (location.protocol === "file:") {
+  window.Worker = window.IFrameWorker = class extends EventTarget {
+    constructor(address) {
+      super()
+      this.frame = document.createElement("iframe")
+      this.frame.hidden = true
+      document.body.append(this.frame)
+      const inside = this.frame.contentWindow
+      const load = file =>
+        new Promise(done => {
+          const script = inside.document.createElement("script")
+          script.src = file
+          script.onload = done
+          inside.document.body.append(script)
+        })
+      inside.postMessage = data => this.dispatchEvent(new MessageEvent("message", { data }))
+      inside.importScripts = (...files) => files.reduce((before, file) => before.then(() => load(file)), Promise.resolve())
+      this.ready = load(address)
+    }
+
+    postMessage(data) {
+      this.ready.then(() => this.frame.contentWindow.dispatchEvent(new MessageEvent("message", { data })))
+    }
+
+    terminate() {
+      this.frame.remove()
+    }
+  }
+}

@@ -2,13 +2,23 @@
 // - + : ^ ~ " for operators, so that `--option` and `Error:` find nothing. That suits single words, not pasted lines.
 // The theme asks the field for its value; this one answers in whole words (`word^1`), of which only the last, which
 // may still be typed, is extended. What the reader sees stays as typed.
+//
+// The theme cuts Chinese into words of the index, but never sees the one at the end of a run of characters, and leaves
+// out all that stands behind a character that the index has not, as the stop words. So runs end before a stop word, and
+// in a character that is in no page.
 {
   const field = document.querySelector('[data-md-component="search-query"]')
   const value = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value")
+  const runs = text => text.split(/[被的了和在是与及或时后就都怎么吗]+/).filter(Boolean).map(run => `${run}〇`).join(" ")
 
   function query(text) {
     const words = text.split(/[^\w.\u0080-\uffff]+|\.+(?=\s|$)/).filter(Boolean)
-    return words.map((word, place) => (place === words.length - 1 && word.length > 2 ? word : `${word}^1`)).join(" ")
+    return words
+      .map((word, place) => {
+        if (/\p{sc=Han}/u.test(word)) return word.replace(/\p{sc=Han}+/gu, runs)
+        return place === words.length - 1 && word.length > 2 ? word : `${word}^1`
+      })
+      .join(" ")
   }
 
   Object.defineProperty(field, "value", {

@@ -27,6 +27,29 @@ ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
 
 
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field (snippets/facts.yml), for the record. TODO: yours."""
+    return {
+        "strategy": "ddp",
+        "tuning": "full",
+        "frozen": "none",
+        "checkpointing": "reentrant" if VARIANTS[variant]["use_reentrant"] else "non-reentrant",
+        "checkpointed": "all",
+        "find_unused": True,
+        "static_graph": False,
+        "runs": "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": 1,
+        "first_backward": "synchronises",
+        "batch_size": BATCH // 2,
+    }
+# --8<-- [end:facts]
+
+
 class Model(nn.Module):
     def __init__(self, use_reentrant):
         super().__init__()
@@ -73,7 +96,7 @@ if __name__ == "__main__":
     if DEVICE.type != "cpu":
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(dist.get_default_backend_for_device(DEVICE), timeout=timedelta(seconds=60))
-    result = run(sys.argv[1])
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
     if dist.get_rank() == 0:
         print("RESULT", json.dumps(result), flush=True)
     dist.barrier()  # without it a rank that is done can take the store away from the other

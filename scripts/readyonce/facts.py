@@ -1,0 +1,158 @@
+"""What could decide the outcome of a run: its facts, the queries over them, and what separates outcomes.
+
+A fact is a name and a value of `snippets/facts.yml`. A query is a mapping of facts to conditions, all of which must
+hold, or a list of such mappings, one of which must. A condition is a value, a list of values, or a comparison
+(`"< 0.19.3"`). A fact that a run does not tell leaves a query undecided; it is never taken for a default.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Value = str | int | bool
+Facts = Mapping[str, Value]
+Condition = Value | list[Value]
+Where = dict[str, Condition]
+Query = Where | list[Where]
+
+_COMPARISON = re.compile(r"(<=|>=|<|>)\s*(\d[\w.+-]*)")
+
+
+def version(text: Value) -> tuple[int, ...]:
+    """`0.19.2+cpu` → (0, 19, 2)."""
+    return tuple(int(part) for part in re.findall(r"\d+", str(text).partition("+")[0]))
+
+
+def bounds(condition: Condition) -> list[tuple[str, str]]:
+    """The comparisons that a condition is made of: `">= 4.38, < 5"` has two; of a plain value none."""
+    if not isinstance(condition, str):
+        return []
+    parts = [_COMPARISON.fullmatch(part.strip()) for part in condition.split(",")]
+    return [part.groups() for part in parts] if all(parts) else []
+
+
+def holds(condition: Condition, value: Value) -> bool:
+    if isinstance(condition, list):
+        return any(holds(one, value) for one in condition)
+    if compared := bounds(condition):
+        return all(_compare(version(value), sign, version(bound)) for sign, bound in compared)
+    return str(condition).lower() == str(value).lower()  # YAML's `true` and JSON's are one
+
+
+def _compare(one: tuple[int, ...], sign: str, other: tuple[int, ...]) -> bool:
+    width = max(len(one), len(other))
+    a, b = (part + (0,) * (width - len(part)) for part in (one, other))
+    return {"<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[sign]
+
+
+def fits(query: Query, facts: Facts, optional: Collection[str] = ()) -> bool | None:
+    """Whether a run's facts fit a query; None where it does not tell enough.
+
+    A run that says nothing of an `optional` fact has nothing of the kind.
+    """
+    if isinstance(query, list):
+        answers = [fits(where, facts, optional) for where in query]
+        return True if True in answers else None if None in answers else False
+    answers = [
+        holds(condition, facts[name]) if name in facts else False if name in optional else None
+        for name, condition in query.items()
+    ]
+    return False if False in answers else None if None in answers else True
+
+
+def named(query: Query) -> set[str]:
+    """The facts that a query asks for."""
+    return set().union(*query) if isinstance(query, list) else set(query)
+
+
+# ------------------------------------------------------------------------------ what separates outcomes
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """Runs of one kind, and the conditions that only they fulfil: (fact, condition, whether it must hold)."""
+
+    path: tuple[tuple[str, Condition | None, bool], ...]
+    labels: Counter[str] = field(compare=False)
+
+    @property
+    def pure(self) -> bool:
+        return len(self.labels) == 1
+
+    def has(self, facts: Facts) -> bool:
+        return all(_answer(name, condition, facts) == inside for name, condition, inside in self.path)
+
+
+def separate(runs: Sequence[tuple[Facts, str]], names: Sequence[str]) -> list[Leaf]:
+    """Split runs, (facts, label) each, by the facts `names` until each part has one label, where that can be done.
+
+    Greedy: at each step the one question that leaves the least mixture; the fact named first wins a tie.
+    """
+    return list(_leaves(list(runs), names, ()))
+
+
+def _leaves(runs: list[tuple[Facts, str]], names: Sequence[str], path: tuple) -> Iterator[Leaf]:
+    labels = Counter(label for _, label in runs)
+    best = None
+    for questions in (_questions, _told) if len(labels) > 1 else ():
+        for name in names:
+            for condition in questions(name, runs):
+                inside = [run for run in runs if _answer(name, condition, run[0])]
+                outside = [run for run in runs if not _answer(name, condition, run[0])]
+                mixture = _mixture(inside) + _mixture(outside)
+                if inside and outside and (best is None or mixture < best[0] - 1e-9):
+                    best = mixture, name, condition, inside, outside
+        if best:
+            break
+    if best is None:
+        yield Leaf(path, labels)
+        return
+    _, name, condition, inside, outside = best
+    yield from _leaves(inside, names, (*path, (name, condition, True)))
+    yield from _leaves(outside, names, (*path, (name, condition, False)))
+
+
+def _questions(name: str, runs: list[tuple[Facts, str]]) -> Iterator[Condition]:
+    """What may be asked of a fact: each value, or a bound between two neighbours."""
+    known = sorted({str(facts[name]) for facts, _ in runs if name in facts})
+    if len(known) > 1 and all(re.match(r"\d", value) for value in known):
+        yield from (f">= {value}" for value in sorted(known, key=version)[1:])
+    else:
+        yield from known
+
+
+def _told(name: str, runs: list[tuple[Facts, str]]) -> Iterator[None]:
+    """Where no value separates: whether the fact is told at all."""
+    yield None
+
+
+def _answer(name: str, condition: Condition | None, facts: Facts) -> bool:
+    return name in facts and (condition is None or holds(condition, facts[name]))
+
+
+def _mixture(runs: list[tuple[Facts, str]]) -> float:
+    counts = Counter(label for _, label in runs).values()
+    return len(runs) - sum(count * count for count in counts) / len(runs) if runs else 0.0
+
+
+# ------------------------------------------------------------------------------ of a command
+
+
+def of_command(script: str, rules: Iterable[Mapping[str, Any]], versions: Mapping[str, str]) -> dict[str, Value]:
+    """The facts of a framework's command: of each fact the first rule that sets it and fits.
+
+    A rule is `{"text": words of the script, "where": query over what is known so far and the versions, "facts": ...}`;
+    both conditions may be left out. Comments of the script say nothing.
+    """
+    said = " ".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
+    said = " ".join(said.replace("\\ ", " ").split())
+    found: dict[str, Value] = {}
+    for rule in rules:
+        if rule.get("text", "") in said and fits(rule.get("where", {}), {**versions, **found}):
+            for name, value in rule["facts"].items():
+                found.setdefault(name, value)
+    return found

@@ -1,0 +1,34 @@
+"""Plain PyTorch, two processes: torchrun --nproc-per-node 2 watch.py pytorch.py"""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            # --8<-- [start:checkpointing]
+            x = checkpoint(layer, x, use_reentrant=False)
+            # --8<-- [end:checkpointing]
+        return x
+
+
+dist.init_process_group("gloo")
+model = Model()
+# --8<-- [start:find-unused]
+model = DistributedDataParallel(model, find_unused_parameters=True)
+# --8<-- [end:find-unused]
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(2):
+    model(torch.randn(2, 8)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+dist.barrier()
+dist.destroy_process_group()

@@ -1,0 +1,31 @@
+"""transformers' Trainer, two processes: torchrun --nproc-per-node 2 watch.py trainer.py old (or new: transformers 5.23)"""
+
+import sys
+import tempfile
+
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+config = LlamaConfig(vocab_size=64, hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2)
+data = [{"input_ids": list(range(8)), "labels": list(range(8))}] * 8
+rest = {"output_dir": tempfile.mkdtemp(), "use_cpu": True, "max_steps": 2, "save_strategy": "no", "report_to": "none"}
+
+if sys.argv[1] == "new":
+    # --8<-- [start:new]
+    args = TrainingArguments(
+        activation_checkpointing=True,
+        activation_checkpointing_kwargs={"use_reentrant": False},
+        **rest,
+    )
+    # --8<-- [end:new]
+else:
+    # --8<-- [start:old]
+    args = TrainingArguments(
+        gradient_checkpointing=True,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+        **rest,
+    )
+    # --8<-- [end:old]
+# --8<-- [start:find-unused]
+args.ddp_find_unused_parameters = True
+# --8<-- [end:find-unused]
+Trainer(LlamaForCausalLM(config), args, train_dataset=data).train()

@@ -1,0 +1,67 @@
+"""TRL's SFT: torchrun --nproc-per-node 2 watch.py trl_sft.py old (or new: transformers 5.23), or zero3, zero3-unset
+
+`zero3` gives `use_reentrant: False` to LoRA under ZeRO-3, `zero3-unset` gives nothing.
+"""
+
+import os
+import sys
+import tempfile
+
+from datasets import Dataset
+from peft import LoraConfig
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from trl import SFTConfig, SFTTrainer
+
+form = sys.argv[1]
+alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+bytewise = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+bytewise.pre_tokenizer, bytewise.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytewise, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+rest = {"output_dir": tempfile.mkdtemp(), "use_cpu": True, "bf16": False, "max_steps": 2, "optim": "sgd"}
+rest |= {"save_strategy": "no", "report_to": "none", "per_device_train_batch_size": 1}
+if form.startswith("zero3"):
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    import deepspeed
+
+    deepspeed.init_distributed("gloo", verbose=False)
+    rest["deepspeed"] = {
+        "train_micro_batch_size_per_gpu": "auto",
+        "gradient_accumulation_steps": "auto",
+        "zero_optimization": {"stage": 3},
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+    }
+
+if form == "new":
+    # --8<-- [start:new]
+    args = SFTConfig(
+        activation_checkpointing=True,
+        activation_checkpointing_kwargs={"use_reentrant": False},
+        **rest,
+    )
+    # --8<-- [end:new]
+elif form == "zero3-unset":
+    args = SFTConfig(gradient_checkpointing=True, **rest)
+else:
+    # --8<-- [start:old]
+    args = SFTConfig(
+        gradient_checkpointing=True,
+        gradient_checkpointing_kwargs={"use_reentrant": False},
+        **rest,
+    )
+    # --8<-- [end:old]
+# --8<-- [start:find-unused]
+args.ddp_find_unused_parameters = True
+# --8<-- [end:find-unused]
+config = LlamaConfig(
+    vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
+)
+trainer = SFTTrainer(
+    LlamaForCausalLM(config),
+    args,
+    train_dataset=Dataset.from_dict({"text": [f"What is {n} + {n}? {2 * n}." for n in range(16)]}),
+    processing_class=tokenizer,
+    peft_config=LoraConfig(target_modules="all-linear"),
+)
+trainer.train()
