@@ -14,6 +14,7 @@ its network, so that no collective of the training is ever out of order. All ran
 
 import argparse
 import base64
+import collections
 import contextlib
 import functools
 import hashlib
@@ -148,7 +149,7 @@ _running = 0  # outer backwards at work now, over all threads
 _overlapped = False  # two of them ran at the same time
 _backward = None  # torch's own, while ours stands in its place
 _handles = []
-_count = itertools.count()
+_numbers = collections.Counter()  # of guards, by the ranks that compare: what one rank watches alone is not counted
 
 
 def _install():
@@ -250,7 +251,6 @@ class Guard:
         if steps is not None and steps < 1:
             raise ValueError(f"steps is at least 1, not {steps}")
         self.model, self.steps, self.on_finding, self.timeout = model, steps, on_finding, timeout
-        self.name = name or str(next(_count))
         self.findings, self.lines, self.notes = [], [], []
         self.step = self.micro = self.calls = self.bytes_sent = 0
         self.done, self.synced, self.graph, self.had = False, True, None, set()
@@ -258,6 +258,7 @@ class Guard:
         self.held, self.optimizers, self.failing, self.fresh = set(), weakref.WeakSet(), False, False
         self.inner = _inner(model)
         self.kind, self.stage = _strategy(model)
+        self.name = name or self._number()
         named = [(n, p) for n, p in self.inner.named_parameters() if p.requires_grad]
         self.names, self.params = [n for n, _ in named], [p for _, p in named]
         self.index = {id(p): i for i, p in enumerate(self.params)}
@@ -620,9 +621,18 @@ class Guard:
             return list(dist.get_process_group_ranks(group or dist.group.WORLD))
         return list(range(dist.get_world_size()))
 
+    def _number(self):
+        """The same on all ranks that compare; None as long as there is nobody to compare with."""
+        if len(group := self._group()) == 1:
+            return None
+        ranks = ",".join(map(str, group))
+        _numbers[ranks] += 1
+        return f"{hashlib.sha256(ranks.encode()).hexdigest()[:16]}/{_numbers[ranks]}"
+
     def _store(self):
         import torch.distributed as dist
 
+        self.name = self.name or self._number()
         return dist.PrefixStore(f"readyonce-guard/{self.name}", dist.distributed_c10d._get_default_store())
 
     def _post(self, record, part=""):
