@@ -51,6 +51,7 @@ def test_no_exception_is_left_over():
 STEPS = (
     (r"^(STEPS\b.* = )3\b", r"\g<1>{}"),
     (r'in settings\["batches"\]:', 'in settings["batches"][:{}]:'),
+    (r'settings\["steps"\]', "{}"),
 )
 
 
