@@ -26,7 +26,8 @@ new PerformanceObserver(list => list.getEntries().forEach(entry => shifts.push(`
 # Every kind of page, in both languages; the last one is not there.
 KINDS = """
 / diagnose/ tags/ changes/ decision/ advice/ already-trained/ links/ contributing/ hosting/ about/ incidents/ errors/
-errors/ddp-ready-twice/ errors/look-alikes/ concepts/reentrant-checkpointing/ concepts/zero-partitioning/
+guard/ errors/ddp-ready-twice/ errors/look-alikes/ errors/look-alikes/ddp-graph-changed/
+concepts/reentrant-checkpointing/ concepts/zero-partitioning/
 incidents/RO-0003/files/ not/found/
 """.split()
 NAMES = [

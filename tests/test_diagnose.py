@@ -205,8 +205,10 @@ def test_source_code_of_the_libraries_is_no_hit():
 
 @pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.as_posix()[-40:])
 def test_our_own_pages_are_no_hit(path):
+    """But for a look-alike's page, whose title is the error's text: that is of its own family, or of none."""
     answer = diagnose.diagnose(ENGINE, path.read_bytes())
-    assert answer.json["error"] is None, (answer.json, answer.around)
+    own = {path.stem} if KNOWN.is_generated(path) else set()
+    assert answer.json["error"] in {None, *own}, (answer.json, answer.around)
 
 
 # ------------------------------------------------------------------------------ which answer
