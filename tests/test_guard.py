@@ -219,5 +219,11 @@ def test_the_page_names_every_code(language):
     ) == sorted(key.value for key in codes.keys)
 
 
+@pytest.mark.parametrize("folder", ["guard", "zh/guard"])
+def test_the_page_hands_out_the_file(built, folder):
+    assert (built / folder / SCRIPT.name).read_bytes() == SCRIPT.read_bytes()
+    assert f'href="{SCRIPT.name}"' in (built / folder / "index.html").read_text(encoding="utf-8")
+
+
 def test_the_examples_parse():
     compile((ROOT / guard.FOLDER / "examples.py").read_text(encoding="utf-8"), "examples.py", "exec")

@@ -12,6 +12,7 @@ from readyonce.catalog import Catalog, Incident, Language, Run
 from readyonce.words import say, table
 
 FOLDER = "snippets/guard"
+SCRIPT = "readyonce_guard.py"
 SILENT = ("diverge", "still")
 ENVIRONMENT = "current"  # where the guard is run over everything
 
@@ -71,6 +72,12 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     if (path := catalog.root / FOLDER / "others.json").is_file():
         made["guard/others.md"] = others(json.loads(catalog.text(path))["checks"], language)
     return made
+
+
+def files(catalog: Catalog) -> dict[str, str]:
+    """What a reader takes from the guard's page: the script, where the project has one."""
+    path = catalog.root / FOLDER / SCRIPT
+    return {SCRIPT: catalog.text(path)} if path.is_file() else {}
 
 
 def watched(catalog: Catalog) -> Iterator[tuple[Incident, Run]]:

@@ -90,9 +90,10 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
         }
         fresh |= {f"api/v1/{name}": text for name, text in api.files(catalog).items()}
         fresh |= {f"beside/{name}": text for name, text in feed.files(catalog).items()}
+        fresh |= {f"guard/{name}": text for name, text in guard.files(catalog).items()}
         compiled = rules.compile_rules(catalog, os.environ.get("SITE_URL"), os.environ.get("REPO_URL"))
         fresh |= {f"javascripts/{lang}/rules.js": rules.to_script(compiled, lang) for lang in LANGUAGES}
-        _replace(build, ("includes", "api", "beside", "javascripts"), fresh)
+        _replace(build, ("includes", "api", "beside", "guard", "javascripts"), fresh)
     return stale
 
 

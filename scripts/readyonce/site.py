@@ -66,9 +66,13 @@ def build(root: Path, take_along: bool = True) -> int:
         policy.protect(part.output, policy.ON_DISK)
     rules = root / "build" / "javascripts"
     scripts = [("javascripts", rules / "en"), ("zh/javascripts", rules / "zh")]
+    # In the folder of the page that leads to it: on disk that is the page's own.
+    guard = root / "build" / "guard"
     # Two folders lie at the top: the English pages, and the files for programs.
     site = [
         *scripts,
+        ("guard", guard),
+        ("zh/guard", guard),
         ("", pages["en"].output),
         ("zh", pages["zh"].output),
         ("", root / "build" / "beside"),
@@ -78,9 +82,10 @@ def build(root: Path, take_along: bool = True) -> int:
     if take_along:
         with_it = [("book", root / "build" / "book")] if with_book else []
         site += [("offline", root / "build" / "offline"), *with_it]
-        folder = [("", offline["en"].output), ("zh", offline["zh"].output), *scripts, *with_it]
-        known_errors = hashlib.sha256(b"".join((part / "rules.js").read_bytes() for _, part in scripts)).hexdigest()
-        digest = " ".join([*(part.digest for part in (*offline.values(), *books.values())), known_errors])
+        folder = [("", offline["en"].output), ("zh", offline["zh"].output), *scripts, ("", guard), ("zh", guard), *with_it]
+        rendered = sorted(_files([*scripts, ("", guard)]).items())
+        rendered_digest = hashlib.sha256(b"".join(source.read_bytes() for _, source in rendered)).hexdigest()
+        digest = " ".join([*(part.digest for part in (*offline.values(), *books.values())), rendered_digest])
         _pack(
             folder, root / "build" / "offline" / "readyonce-offline.zip", root / "build" / "stamps" / "offline", digest
         )
