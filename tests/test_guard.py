@@ -126,9 +126,7 @@ def answers(request, tmp_path_factory):
     results = tmp_path_factory.mktemp("guard") / "results.jsonl"
     command = [*lab.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [str(part) for part in command], env=environment, capture_output=True, text=True, timeout=400
-    )
+    done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-4000:]
     said = {}
     for line in results.read_text().splitlines():
@@ -177,7 +175,10 @@ def test_the_command_leaves_what_it_starts_alone(tmp_path):
     assert done.returncode == 7 and done.stdout.splitlines()[-1] == "False"
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     done = subprocess.run(
-        [sys.executable, SCRIPT, "--", sys.executable, "-c", "print(1)"], capture_output=True, text=True, env=environment
+        [sys.executable, SCRIPT, "--", sys.executable, "-c", "print(1)"],
+        capture_output=True,
+        text=True,
+        env=environment,
     )
     assert done.stdout.split() == ["theirs", "theirs", "1"]  # in ours, and in the one that we stood in front of
 
@@ -212,7 +213,11 @@ def test_the_file_needs_torch_only():
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_page_names_every_code(language):
     tree = ast.parse(SCRIPT.read_text(encoding="utf-8"))
-    (codes,) = (node.value for node in tree.body if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CODES")
+    (codes,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CODES"
+    )
     page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) and sorted(
         re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)

@@ -43,7 +43,9 @@ def test_what_is_told_is_what_is_stored(watched):
     for line in watched:
         incident = KNOWN.incidents[Path(line["file"]).parent.name]
         if stored := incident.run(line["variant"], "current"):
-            assert stored.facts == line["told"], f"{incident.id}/{line['variant']}: `readyonce facts --write` stores them"
+            assert stored.facts == line["told"], (
+                f"{incident.id}/{line['variant']}: `readyonce facts --write` stores them"
+            )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(Path(file).relative_to(ROOT / "snippets")))

@@ -57,7 +57,11 @@ def test_failing_variant_made_to_pass(copy):
 
 def test_fix_made_to_fail(copy):
     edit(copy / "snippets/RO-0001/repro.py", '"reported": {},', '"reported": {}, "non-reentrant": {},')
-    edit(copy / "snippets/RO-0001/repro.py", '    "non-reentrant": REENTRANT_FALSE,\n    "non-reentrant-stack', '    "non-reentrant-stack')
+    edit(
+        copy / "snippets/RO-0001/repro.py",
+        '    "non-reentrant": REENTRANT_FALSE,\n    "non-reentrant-stack',
+        '    "non-reentrant-stack',
+    )
     assert "declared match, saw error (ddp-ready-twice)" in red(copy, outcome_of("non-reentrant"))
 
 

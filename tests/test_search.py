@@ -93,7 +93,12 @@ def test_error_texts(capsys, search):
     for incident in KNOWN.incidents.values():
         runs = [run for evidence in incident.evidence.values() for run in evidence.runs if run.error]
         texts |= {run.message: run.error for run in {run.error: run for run in runs}.values()}
-    judge(capsys, search, "error texts", [(" ".join(text.split()), {KNOWN.families[name].path}) for text, name in texts.items()])
+    judge(
+        capsys,
+        search,
+        "error texts",
+        [(" ".join(text.split()), {KNOWN.families[name].path}) for text, name in texts.items()],
+    )
 
 
 def test_options(capsys, search, built):

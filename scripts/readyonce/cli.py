@@ -716,7 +716,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     it.add_argument("ids", metavar="ID", nargs="*")
     it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
-    it.add_argument("--missing", action="store_true", help="only what has no run yet; with --write, added to the stored")
+    it.add_argument(
+        "--missing", action="store_true", help="only what has no run yet; with --write, added to the stored"
+    )
     it.add_argument("--isolated", action="store_true", help="one launch for each variant")
     it.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")
     it.add_argument(

@@ -47,7 +47,7 @@ def value_in_words(catalog: Catalog, name: str, value: Value, language: Language
     fact = catalog.vocabulary[name]
     if fact.values:
         return fact.values[str(value).lower()][language]
-    return WORDS["of"][language].format(fact.text[language], value)
+    return f"{fact.text[language]} {value}"
 
 
 def parts(catalog: Catalog, runs: Sequence[Observed]) -> list[Part]:
@@ -75,6 +75,6 @@ def _seen(catalog: Catalog, name: str, runs: Iterable[Observed], language: Langu
     if fact.kind in ("number", "version"):
         ordered = sorted(values, key=version)
         span = ordered[0] if len(ordered) == 1 else WORDS["to"][language].format(ordered[0], ordered[-1])
-        return WORDS["of"][language].format(fact.text[language], span)
+        return f"{fact.text[language]} {span}"
     known = [value for value in fact.values if value in values]
     return _either((fact.values[value][language] for value in known), language)

@@ -94,7 +94,9 @@ def exceptions(catalog: Catalog) -> dict[str, dict[Language, str]]:
 
 def confusion(catalog: Catalog, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("outcome", "runs", "flagged")]]
-    counted = Counter(("silent" if r.outcome in SILENT else r.outcome, bool(r.guard.codes)) for _, r in watched(catalog))
+    counted = Counter(
+        ("silent" if r.outcome in SILENT else r.outcome, bool(r.guard.codes)) for _, r in watched(catalog)
+    )
     for outcome in ("silent", "match", "error"):
         of = counted[outcome, True]
         rows.append([TEXTS[outcome][language], str(of + counted[outcome, False]), str(of)])

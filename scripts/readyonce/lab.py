@@ -315,7 +315,9 @@ def _launch(
             {"file": str(incident.folder / v.file), "variant": v.name, "processes": v.processes, "launcher": v.launcher}
             for v in variants
         ]
-        plan.write_text(json.dumps({"results": str(results), "items": items, "guard": guard and str(guard)}), encoding="utf-8")
+        plan.write_text(
+            json.dumps({"results": str(results), "items": items, "guard": guard and str(guard)}), encoding="utf-8"
+        )
         processes = max(v.processes for v in variants)
         with running([*torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
             limit, since, partial = START_LIMIT, time.monotonic(), ""

@@ -872,7 +872,7 @@ def look_alike_page(family: FamilyFile, language: Language) -> str:
     )
     return (
         f"---\ntitle: {title}\ndescription: {description}\nsearch: {{ boost: 1.15 }}\n---\n\n"
-        f"# {family.title[language]} {{#{family.family}}}\n\n--8<-- \"errors/{family.source}\"\n"
+        f'# {family.title[language]} {{#{family.family}}}\n\n--8<-- "errors/{family.source}"\n'
     )
 
 

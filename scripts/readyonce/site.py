@@ -82,7 +82,14 @@ def build(root: Path, take_along: bool = True) -> int:
     if take_along:
         with_it = [("book", root / "build" / "book")] if with_book else []
         site += [("offline", root / "build" / "offline"), *with_it]
-        folder = [("", offline["en"].output), ("zh", offline["zh"].output), *scripts, ("", guard), ("zh", guard), *with_it]
+        folder = [
+            ("", offline["en"].output),
+            ("zh", offline["zh"].output),
+            *scripts,
+            ("", guard),
+            ("zh", guard),
+            *with_it,
+        ]
         rendered = sorted(_files([*scripts, ("", guard)]).items())
         rendered_digest = hashlib.sha256(b"".join(source.read_bytes() for _, source in rendered)).hexdigest()
         digest = " ".join([*(part.digest for part in (*offline.values(), *books.values())), rendered_digest])

@@ -182,7 +182,6 @@ WORDS: dict[str, dict[Language, str]] = {
     # How conditions are put together.
     "or": {"en": " or ", "zh": " 或 "},
     "or-else": {"en": "; or ", "zh": "；或者"},
-    "of": {"en": "{} {}", "zh": "{} {}"},
     "to": {"en": "{} to {}", "zh": "{} 至 {}"},
     # Punctuation, which differs as much as words do.
     "colon": {"en": ": ", "zh": "："},

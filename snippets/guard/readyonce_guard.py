@@ -11,6 +11,7 @@ It looks at the first optimizer steps (three, unless told otherwise), then remov
 each gradient came; before each optimizer step the ranks exchange a digest over the process group's store, not over
 its network, so that no collective of the training is ever out of order. All ranks stop together.
 """
+# SPDX-License-Identifier: Apache-2.0
 
 import argparse
 import base64

@@ -124,7 +124,9 @@ def in_the_page(browser) -> None:
             page.wait_for_timeout(1000)
             times.append(page.evaluate(PASTE, text))
             page.close()
-    print(f"page, 1 MB pasted: {statistics.median(times):.0f} ms (aim: below 50), from {min(times):.0f} to {max(times):.0f}")
+    print(
+        f"page, 1 MB pasted: {statistics.median(times):.0f} ms (aim: below 50), from {min(times):.0f} to {max(times):.0f}"
+    )
 
 
 PASTE = """text => new Promise((done) => {

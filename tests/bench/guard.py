@@ -177,7 +177,11 @@ def main():
             if dist.get_rank() == 0:
                 print(json.dumps(row), flush=True)
     if dist.get_rank() == 0 and options.json:
-        device = torch.cuda.get_device_name() if options.device == "cuda" else f"cpu, {torch.get_num_threads()} threads a rank"
+        device = (
+            torch.cuda.get_device_name()
+            if options.device == "cuda"
+            else f"cpu, {torch.get_num_threads()} threads a rank"
+        )
         told = {"torch": torch.__version__, "device": device, "processes": options.processes, "rows": rows}
         Path(options.json).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
     dist.barrier()

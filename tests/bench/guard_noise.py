@@ -1,6 +1,6 @@
 """The noise of `replay`: right settings against a plain backward, in float32, TF32 and bf16. Needs a GPU for TF32.
 
-    python tests/bench/guard_noise.py [--device cpu|cuda] [--processes 1|2] [--json FILE]
+python tests/bench/guard_noise.py [--device cpu|cuda] [--processes 1|2] [--json FILE]
 """
 
 import argparse
@@ -77,7 +77,11 @@ def main():
         torch.cuda.set_device(0)
     dist.init_process_group("nccl" if options.device == "cuda" and options.processes == 1 else "gloo")
     rows = []
-    for precision in ("float32", "tf32", "bf16 autocast", "bf16") if options.device == "cuda" else ("float32", "bf16 autocast", "bf16"):
+    for precision in (
+        ("float32", "tf32", "bf16 autocast", "bf16")
+        if options.device == "cuda"
+        else ("float32", "bf16 autocast", "bf16")
+    ):
         for setting in ("non-reentrant", "reentrant, repeated"):
             told = [one(precision, setting, seed, options.device) for seed in range(SEEDS)]
             rows.append(

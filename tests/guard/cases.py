@@ -425,7 +425,10 @@ def watched_without_a_call():
         train(bypassed.module, sgd(bypassed), 2)
         plain = Net()
         train(plain, sgd(plain), 1)
-    assert [sorted({f.code for f in guard.findings} - {"drift"}) for guard in guards] == [["ranks", "twice"], ["bypassed"]]
+    assert [sorted({f.code for f in guard.findings} - {"drift"}) for guard in guards] == [
+        ["ranks", "twice"],
+        ["bypassed"],
+    ]
     nothing_left(ddp)
 
 

@@ -57,13 +57,17 @@ def rank(check, results):
             sys.modules["deepspeed"].ops.__compatible_ops__["deepspeed_shm_comm"] = False
         if check == "DeepSpeed enable_sanity_checks" and hasattr(module, "config"):
             config = module.config
-            module.config = lambda *a, config=config: config(*a) | {"zero_optimization": config(*a)["zero_optimization"] | {"enable_sanity_checks": True}}
+            module.config = lambda *a, config=config: config(*a) | {
+                "zero_optimization": config(*a)["zero_optimization"] | {"enable_sanity_checks": True}
+            }
         if check == "DDP logging data" and hasattr(module, "DistributedDataParallel"):
+
             class Logged(module.DistributedDataParallel):
                 def forward(self, *inputs, **options):
                     data = self._get_ddp_logging_data()
                     print({k: v for k, v in data.items() if "error" in k or "warn" in k}, file=sys.stderr, flush=True)
                     return super().forward(*inputs, **options)
+
             module.DistributedDataParallel = Logged
         try:
             if watching:
@@ -98,10 +102,22 @@ def main(write):
         with tempfile.TemporaryDirectory() as scratch:
             results = Path(scratch) / "results.jsonl"
             results.touch()
-            launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, check, str(results)]
+            launch = [
+                "-m",
+                "torch.distributed.run",
+                "--standalone",
+                "--nproc-per-node",
+                "2",
+                __file__,
+                check,
+                str(results),
+            ]
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", **variables}
             done = subprocess.run([sys.executable, *launch], env=environment, capture_output=True, text=True)
-            told = {f"{file} {variant}": outcome for file, variant, outcome in map(json.loads, results.read_text().splitlines())}
+            told = {
+                f"{file} {variant}": outcome
+                for file, variant, outcome in map(json.loads, results.read_text().splitlines())
+            }
         lines = said(done.stderr)
         if check == "none":
             base = lines
