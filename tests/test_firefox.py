@@ -103,7 +103,7 @@ STATUS = "return document.querySelector('[data-ro=status]').innerText.includes(a
 
 
 @pytest.fixture(params=["hosted", "offline"])
-def diagnose(request, firefox):
+def diagnose(request, archive, firefox):
     if request.param == "hosted":
         firefox.go(request.getfixturevalue("strict") + "diagnose/")
     else:
