@@ -15,7 +15,7 @@ from conftest import KNOWN, ROOT
 
 from readyonce import guard, lab
 
-SCRIPT = ROOT / guard.FOLDER / "readyonce_guard.py"
+SCRIPT = ROOT / guard.FOLDER / guard.SCRIPT
 HERE = Path(__file__).parent / "guard"
 sys.path.insert(0, str(HERE))
 import loops  # noqa: E402

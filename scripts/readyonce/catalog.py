@@ -276,6 +276,9 @@ class Environment(Model):
     versions: dict[str, str]
 
 
+GUARD = "snippets/guard/readyonce_guard.py"
+
+
 class Guard(Model):
     """What the guard said of a run that it only recorded: its codes, and the optimizer steps taken before the first."""
 

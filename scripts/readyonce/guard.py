@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 import yaml
 
-from readyonce.catalog import Catalog, Incident, Language, Run
+from readyonce.catalog import GUARD, Catalog, Incident, Language, Run
 from readyonce.words import say, table
 
-FOLDER = "snippets/guard"
-SCRIPT = "readyonce_guard.py"
+FOLDER, SCRIPT = GUARD.rsplit("/", 1)
 SILENT = ("diverge", "still")
 ENVIRONMENT = "current"  # where the guard is run over everything
 

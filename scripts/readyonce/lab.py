@@ -26,11 +26,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from readyonce import ending, project
-from readyonce.catalog import Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
+from readyonce.catalog import GUARD, Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
 from readyonce.facts import Value, of_command
 
 WORKER = Path(__file__).with_name("worker.py")
-GUARD = "snippets/guard/readyonce_guard.py"
 START_LIMIT = 180  # seconds for imports
 COMPILE_LIMIT = 1800  # seconds for DeepSpeed's own compilation, once per environment
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
@@ -284,8 +283,11 @@ def together(
 def guarded(
     catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path
 ) -> Iterator[tuple[str, dict | None]]:
-    """Of each variant what the guard says, which only records; None where the launch stalled or died."""
-    pending = _by_group(list(variants))
+    """Of each variant what the guard says, which only records; None where the launch stalled or died.
+
+    Nothing where the project has no guard.
+    """
+    pending = _by_group(list(variants)) if (catalog.root / GUARD).is_file() else []
     while pending:
         for variant, ranks in _launch(incident, list(pending), python, guard=catalog.root / GUARD):
             pending.remove(variant)

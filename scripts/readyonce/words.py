@@ -64,8 +64,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "environment": {"en": "Environment", "zh": "环境"},
     "unusable": {"en": "run, not usable", "zh": "跑过，不能作数"},
     "not-run-here": {
-        "en": "Not run here: the text was found in the sources.",
-        "zh": "本站未实测，报错原文出自下列资料。",
+        "en": "No stored run ends in it: the text is from the sources.",
+        "zh": "存档的运行里没有出现过它，报错原文出自下列资料。",
     },
     "not-run": {"en": "not run", "zh": "未运行"},
     "versions": {"en": "Versions", "zh": "版本"},
