@@ -84,12 +84,13 @@ def test_what_is_flagged_later_was_right_until_then(tmp_path):
 def faults(request):
     import inject
 
-    names = sorted({item.callspec.params["change"] for item in request.session.items if "change" in _params(item)})
-    return inject.launch(names)
+    return inject.launch(sorted(_asked(request, "faults", "change")))
 
 
-def _params(item):
-    return getattr(item, "callspec", None).params if hasattr(item, "callspec") else {}
+def _asked(request, fixture: str, argument: str) -> list[str]:
+    """What the selected tests want of a fixture, so that one launch serves all; other files use the same argument."""
+    asking = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
+    return list(dict.fromkeys(item.callspec.params[argument] for item in asking))
 
 
 @pytest.mark.parametrize("change", loops.WRONG)
@@ -122,7 +123,7 @@ def test_the_table_shows_what_was_run():
 
 @pytest.fixture(scope="module")
 def answers(request, tmp_path_factory):
-    wanted = [item.callspec.params["case"] for item in request.session.items if "case" in _params(item)]
+    wanted = _asked(request, "answers", "case")
     results = tmp_path_factory.mktemp("guard") / "results.jsonl"
     command = [*lab.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
