@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import KNOWN, ROOT
+from conftest import KNOWN, ROOT, selected
 
 from readyonce import guard, lab
 
@@ -84,13 +84,7 @@ def test_what_is_flagged_later_was_right_until_then(tmp_path):
 def faults(request):
     import inject
 
-    return inject.launch(sorted(_asked(request, "faults", "change")))
-
-
-def _asked(request, fixture: str, argument: str) -> list[str]:
-    """What the selected tests want of a fixture, so that one launch serves all; other files use the same argument."""
-    asking = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
-    return list(dict.fromkeys(item.callspec.params[argument] for item in asking))
+    return inject.launch(sorted({it["change"] for it in selected(request, "faults")}))
 
 
 @pytest.mark.parametrize("change", loops.WRONG)
@@ -123,7 +117,7 @@ def test_the_table_shows_what_was_run():
 
 @pytest.fixture(scope="module")
 def answers(request, tmp_path_factory):
-    wanted = _asked(request, "answers", "case")
+    wanted = [it["case"] for it in selected(request, "answers")]
     results = tmp_path_factory.mktemp("guard") / "results.jsonl"
     command = [*lab.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
