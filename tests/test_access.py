@@ -28,7 +28,7 @@ KINDS = """
 / diagnose/ tags/ changes/ decision/ advice/ already-trained/ links/ contributing/ hosting/ about/ incidents/ errors/
 guard/ errors/ddp-ready-twice/ errors/look-alikes/ errors/look-alikes/ddp-graph-changed/
 concepts/reentrant-checkpointing/ concepts/zero-partitioning/
-incidents/RO-0003/files/ not/found/
+incidents/RO-0003/evidence/ incidents/RO-0003/files/ not/found/
 """.split()
 NAMES = [
     language + name.removeprefix("/")
@@ -194,7 +194,7 @@ def test_a_reader_without_a_mouse(browser, address, tmp_path, language):
         page.wait_for_selector(".ro-toast:not(:empty)")
         assert "RO-0001" in page.evaluate(copied)
         press(page, ".md-code__button")
-        wait_until(page, f"async () => (await {copied}).includes('ready only once')")
+        wait_until(page, f"async () => (await {copied}).includes('use_reentrant')")
         press(page, "details > summary")
         assert page.locator("article details[open]").count()
     for _, page, _, _ in visit(browser, address, [language], **options):

@@ -56,8 +56,8 @@ def articles(books, root, language):
         address = re.sub(r"(^|/)index$", r"\1", name)
         pages[address] = Article((folder / address / "index.html").read_text(encoding="utf-8"))
     for id in KNOWN.incidents:
-        name = f"incidents/{id}/files"
-        pages[name] = Article((folder / name / "index.html").read_text(encoding="utf-8"))
+        for name in (f"incidents/{id}/evidence", f"incidents/{id}/files"):
+            pages[name] = Article((folder / name / "index.html").read_text(encoding="utf-8"))
     assert len(pages) >= 25
     return pages
 
@@ -119,8 +119,8 @@ def test_outline_has_every_page_and_section_three_levels_deep(book, articles):
     for name, article in articles.items():
         id = name.rstrip("/").rpartition("/")[2]
         assert titles & {article.headings[1][0], f"{id}·{article.headings[1][0]}"}, name
-        assert set(article.headings[2]) <= titles or id == "files", name
-    assert [level for level, title in listed if title.startswith("RO-0001")] == [2, 3]  # and its files
+        assert set(article.headings[2]) <= titles or id in ("evidence", "files"), name
+    assert [level for level, title in listed if title.startswith("RO-0001")] == [2, 3, 3]  # lab book and files
 
 
 def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, language):
@@ -134,7 +134,8 @@ def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, lang
     assert setter._left_out(site_of, index, [name for name in listed if name not in articles]) == articles
     assert not setter._left_out(site_of, "index.md", [])
     chapters = [chapter.address for chapter in setter._chapters(site_of, navigation)]
-    assert chapters.index("incidents/RO-0003/files/") == chapters.index("incidents/RO-0003/") + 1
+    after = chapters.index("incidents/RO-0003/") + 1
+    assert chapters[after : after + 2] == ["incidents/RO-0003/evidence/", "incidents/RO-0003/files/"]
 
 
 def test_contents_name_the_page_on_which_each_chapter_begins(book, texts, articles):
@@ -192,8 +193,8 @@ def test_fonts_are_embedded_and_chinese_is_simplified(book, language):
 def test_text_of_every_page_is_there(articles, texts):
     text = "".join(texts)
     missing = [(name, it) for name, article in articles.items() for it in article.pieces if it not in text]
-    # The number of a list's item may come later in the text than it stands on the page.
-    number = re.compile(r"(?<=\D)\d\.(?=\D)")
+    # A list's bullets and numbers may come later in the text than they stand on the page, all after one another.
+    number = re.compile(r"(?<=\D)·*(?:\d\.)+(?=\D)")
     text = number.sub("", text)
     assert not [(name, it) for name, it in missing if number.sub("", it) not in text]
 

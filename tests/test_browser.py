@@ -1,7 +1,7 @@
 """The built wiki in a real browser: no request leaves, nothing overflows, the languages lead to each other."""
 
 import pytest
-from conftest import visit, wait_until
+from conftest import KNOWN, visit, wait_until
 
 
 def test_every_page_keeps_to_itself_and_to_the_screen(browser, strict, names):
@@ -46,3 +46,30 @@ def test_first_screen_of_an_incident_has_the_fix(browser, address):
             block = page.locator(".ro-header pre").first
             assert "use_reentrant" in block.inner_text()
             assert block.bounding_box()["y"] + block.bounding_box()["height"] < 844
+
+
+ARTICLES = [f"{language}incidents/{id}/" for id in KNOWN.incidents for language in ("", "zh/")]
+
+
+@pytest.mark.parametrize("width, height, begins, screens", [(1280, 800, 1.5, 8), (390, 844, 1.65, 12)])
+def test_an_article_is_read_in_a_minute(browser, address, width, height, begins, screens):
+    """What helps comes first, and the whole is short."""
+    for name, page, _, _ in visit(browser, address, ARTICLES, viewport={"width": width, "height": height}):
+        ends = page.evaluate(
+            "ids => ids.map(id => document.getElementById(id).getBoundingClientRect().bottom / innerHeight)",
+            ["fix", "case"],
+        )
+        long = page.evaluate("document.querySelector('article').getBoundingClientRect().height / innerHeight")
+        assert max(ends) < begins, (name, ends)
+        assert long <= screens, (name, long)
+        assert page.locator("article svg.ro-fig").count(), name
+
+
+def test_no_table_hides_a_column(browser, address, names):
+    cut = """[...document.querySelectorAll("article .md-typeset__scrollwrap")]
+        .filter(it => it.scrollWidth > it.clientWidth + 1).map(it => it.innerText.slice(0, 60))"""
+    found = []
+    for name, page, _, _ in visit(browser, address, names, viewport={"width": 1280, "height": 800}):
+        page.evaluate("document.querySelectorAll('details').forEach(folded => folded.open = true)")
+        found += [(name, table) for table in page.evaluate(cut)]
+    assert not found

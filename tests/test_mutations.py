@@ -17,7 +17,7 @@ from readyonce import articles, catalog, cli, render
 
 SEED, CHANGES = 20261122, 2000
 KEPT = "RO-0005"  # it has matrices, several environments, a framework's command and a run that diverges
-PAGES = re.compile(rf"docs/\w+/(errors/.*|incidents/(index|{KEPT}|{KEPT}/files)|tags)\.md")
+PAGES = re.compile(rf"docs/\w+/(errors/.*|incidents/(index|{KEPT}|{KEPT}/(files|evidence))|tags)\.md")
 TOUCHED = (".md", ".yml", ".json", ".sh", ".py", ".txt")
 PROBLEM = r"[^\s:][^:\n]*:[1-9]\d*: .+\n    \S.+"
 ODD = "0 -1 1e999 null ~ [] {} *a &a !!python/name:os.system \0 \u2028 \x1b[ ``` ](#x) <script> {#x} @ ../.. * 🙂 TODO ' \" \t"
@@ -43,6 +43,10 @@ def small(tmp_path_factory):
     known = catalog.load(root)
     read["rows"] = [row for row in read["rows"] if known.fitting(row["where"])[0]]
     decision.write_text(yaml.safe_dump(read, allow_unicode=True), encoding="utf-8")
+    tables = root / "snippets" / "tables.yml"
+    read = yaml.safe_load(tables.read_text(encoding="utf-8"))
+    read = {name: it for name, it in read.items() if known.fitting(it["where"])[0]}
+    tables.write_text(yaml.safe_dump(read), encoding="utf-8")
     render.write(catalog.load(root).require_sound())
     return root
 

@@ -13,7 +13,7 @@ def test_new_incident_from_skeleton_to_page(copy):
     made = command("new", "RO-0042", root=copy)
     assert made.returncode == 0, made.stderr
     files = [copy / line.removeprefix("wrote ") for line in made.stdout.splitlines() if line.startswith("wrote ")]
-    assert len(files) == 5
+    assert len(files) == 7
 
     told = [str(problem) for problem in check.problems(catalog.load(copy))]
     assert any("a TODO of the skeleton is left" in line for line in told)
@@ -30,7 +30,7 @@ def test_new_incident_from_skeleton_to_page(copy):
     assert command("verify", "RO-0042", root=copy).returncode == 0
 
     assert site.build(copy, take_along=False) == 0
-    for page in ("site/incidents/RO-0042/index.html", "site/zh/incidents/RO-0042/index.html"):
+    for page in ("site/incidents/RO-0042/evidence/index.html", "site/zh/incidents/RO-0042/evidence/index.html"):
         assert "ro-match" in (copy / page).read_text(encoding="utf-8")
     shutil.rmtree(copy / "site")
 

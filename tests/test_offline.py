@@ -80,7 +80,7 @@ def test_search_finds_and_its_result_opens(browser, folder, language, word):
         result = page.locator(".md-search-result__link[href*='RO-0001']").first
         result.click(timeout=20_000)
         page.wait_for_url(re.compile(r"RO-0001\.html"))
-        assert "RO-0001" in page.locator(".ro-header").inner_text()
+        assert "RO-0001" in page.locator("h1 + p").inner_text()
         assert all(url.startswith((address, "data:", "blob:")) for url in requests), requests
 
 
@@ -106,6 +106,15 @@ def test_dark_mode_stays_from_page_to_page(browser, folder):
         assert page.evaluate(scheme) == "slate"
         page.goto(f"{folder.as_uri()}/incidents/RO-0001.html")
         assert page.evaluate(scheme) == "slate"
+
+
+def test_what_moved_to_the_lab_book_is_found_under_its_old_address(browser, folder):
+    with browser.new_context(offline=True) as opened:
+        page = opened.new_page()
+        for language in ("", "zh/"):
+            article = f"{folder.as_uri()}/{language}incidents/RO-0001"
+            page.goto(f"{article}.html#run-reported")
+            page.wait_for_url(f"{article}/evidence.html#run-reported")
 
 
 @pytest.mark.parametrize("language, name", [("en", "index.html"), ("zh", "zh/incidents/RO-0001.html")])

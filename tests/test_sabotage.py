@@ -162,7 +162,7 @@ def test_option_that_the_framework_does_not_have(copy):
 
 def test_option_in_a_block_of_the_page(copy):
     edit(
-        copy / "docs/en/incidents/RO-0001.md",
+        copy / "docs/en/incidents/RO-0001/evidence.md",
         "torchrun --nproc-per-node 2 repro.py reported",
         "torchrun --processes 2 repro.py reported",
     )

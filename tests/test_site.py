@@ -80,7 +80,7 @@ def pages(built):
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("incident, variant, environment", RUNS)
 def test_sentence_says_what_the_run_showed(pages, known, incident, variant, environment, language):
-    page = pages[f"{LANGUAGES[language]}incidents/{incident}/index.html"]
+    page = pages[f"{LANGUAGES[language]}incidents/{incident}/evidence/index.html"]
     it = known.incidents[incident]
     run = it.run(variant, environment)
     if variant in it.file.variants:

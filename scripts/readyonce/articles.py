@@ -13,7 +13,8 @@ import yaml
 
 from readyonce.catalog import Catalog, CatalogError, Problem, explain_yaml, parse_yaml
 
-SECTIONS = ("error", "fix", "cause", "reproduce", "claims", "affected", "look-alikes", "evidence")
+SECTIONS = ("fix", "case", "error", "cause", "claims", "otherwise", "affected", "look-alikes")
+LAB_BOOK = ("reproduce", "runs", "evidence")  # of the page beside it
 
 _HEADING = re.compile(r"^(#{1,6}) +(.*?)(?: *\{#([\w-]+)[^}]*\})? *$")
 _FENCE = re.compile(r"^(\s*)(`{3,})\s*(\w*)(.*)$")

@@ -225,9 +225,9 @@ def _clean(parent: Element) -> None:
             continue
         if child.tag == "details":
             child.tag = "div"
-            child.set("class", "details")
+            child.set("class", "details ro-claim" if "ro-claim" in classes else "details")
         elif child.tag == "summary":
-            child.tag = "p"
+            child.tag = "div" if child.find("h4") is not None else "p"
             child.set("class", "summary")
         elif child.tag == "nav":
             child.tag = "p"
@@ -311,8 +311,10 @@ def _link(
     here, site = top + chapter.address, links.site_url().rstrip("/")
     parents = [(parent, child) for parent in article.iter() for child in parent]
     for element in article.iter():
-        if "id" in element.attrib and not element.tag.startswith(_SVG):
+        if "id" in element.attrib:
             element.set("id", f"{chapter.id}--{element.get('id')}")
+        if names := element.get("aria-labelledby"):  # a drawing may stand in several chapters
+            element.set("aria-labelledby", " ".join(f"{chapter.id}--{name}" for name in names.split()))
         if source := element.get("src"):
             element.set("src", f"{built.as_uri()}/{urljoin(here, source).removeprefix(top)}")
     for parent, link in parents:

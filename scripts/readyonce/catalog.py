@@ -400,6 +400,12 @@ class DecisionFile(Model):
     rows: list[Slice]
 
 
+class RunsTable(Model):
+    """An entry of `tables.yml`: a table on pages, of every run that fits `where`."""
+
+    where: Query
+
+
 class Fact(Model):
     """A word of the vocabulary: what may be said of a run."""
 
@@ -533,6 +539,7 @@ class Catalog:
     families: dict[str, FamilyFile] = field(default_factory=dict)
     vocabulary: dict[str, Fact] = field(default_factory=dict)
     decision: DecisionFile | None = None
+    tables: dict[str, RunsTable] = field(default_factory=dict)
     diagnose: DiagnoseFile | None = None
     frameworks: dict[str, Any] = field(default_factory=dict)  # name -> frameworks.FrameworkFile, in their order
     stack_runs: dict[str, Any] = field(default_factory=dict)  # what proves them: script and word -> frameworks.Seen
@@ -648,6 +655,8 @@ def load(root: Path, only: str | None = None) -> Catalog:
         _refuse_links(catalog, snippets, root / "docs")
         if (path := snippets / "decision.yml").is_file():
             catalog.decision = read(catalog, path, DecisionFile)
+        if (path := snippets / "tables.yml").is_file():
+            catalog.tables = read_all(catalog, path, RunsTable)
         if (path := snippets / "facts.yml").is_file():
             catalog.vocabulary = read_all(catalog, path, Fact)
         catalog.diagnose = read(catalog, snippets / "diagnose.yml", DiagnoseFile)

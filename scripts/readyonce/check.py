@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, counts, frameworks, lab, render
+from readyonce import articles, counts, frameworks, lab, links, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import (
     BASELINE,
@@ -32,6 +32,7 @@ from readyonce.catalog import (
 )
 from readyonce.facts import Query, Value, bounds
 from readyonce.verdicts import Judgement, judge
+from readyonce.words import say
 
 Recorded = dict[str, dict[str, list[str]]]  # command -> environment -> the options that its parser has there
 FACTS = "Run `readyonce facts --write`."
@@ -43,6 +44,7 @@ def problems(catalog: Catalog) -> list[Problem]:
     _encodings(catalog)
     _facts(catalog)
     _decision(catalog)
+    _tables(catalog)
     counts.check(catalog)
     frameworks.check(catalog)
     for incident in catalog.incidents.values():
@@ -511,6 +513,14 @@ def _decision(catalog: Catalog) -> None:
             add(catalog, path, ("rows", index, "where"), "no run fits this row", "Mend it, or take it out.")
 
 
+def _tables(catalog: Catalog) -> None:
+    """Tables on pages are queries too."""
+    path = catalog.root / "snippets" / "tables.yml"
+    for name, table in catalog.tables.items():
+        if _query(catalog, path, (name, "where"), table.where) and not catalog.fitting(table.where)[0]:
+            add(catalog, path, (name, "where"), "no run fits this table", "Mend it, or take it out.")
+
+
 # ------------------------------------------------------------------------------ pages
 
 
@@ -563,11 +573,14 @@ def _pages(catalog: Catalog, made: dict[str, str] | None) -> None:
         for language in LANGUAGES:
             if page := pages[language].get(f"incidents/{id}.md"):
                 _article(catalog, incident, page, language)
+            if page := pages[language].get(f"incidents/{id}/evidence.md"):
+                title = links.label(id, say("lab-book", language))
+                _outline(catalog, page, title, articles.LAB_BOOK, "A lab book")
         for name in sorted(os.listdir(incident.folder)):
             if name.endswith(".sh"):
                 _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
     for name in sorted(pages["en"]):
-        found = re.fullmatch(r"incidents/(RO-[0-9]{4})(?:\.md|/files\.md)", name)
+        found = re.fullmatch(r"incidents/(RO-[0-9]{4})(?:\.md|/files\.md|/evidence\.md)", name)
         if found and found[1] not in catalog.incidents:
             add(
                 catalog,
@@ -588,7 +601,8 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
 
 
 def _wanted(catalog: Catalog) -> Iterator[str]:
-    yield from (f"incidents/{id}.md" for id in catalog.incidents)
+    for id in catalog.incidents:
+        yield from (f"incidents/{id}.md", f"incidents/{id}/evidence.md")
     yield from (f"errors/{family.family}.md" for family in render.listed(catalog, "own"))
     if catalog.decision:
         yield "decision.md"
@@ -635,27 +649,7 @@ def _front_matter(catalog: Catalog, page: Page) -> None:
 
 
 def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:
-    titles = [heading for heading in page.headings if heading.level == 1]
-    if [t.text for t in titles] != [incident.file.title[language]]:
-        add(
-            catalog,
-            page.path,
-            titles[0].line if titles else 1,
-            "the title is not that of incident.yml",
-            f"Write: # {incident.file.title[language]}",
-        )
-    sections = [heading.id for heading in page.headings if heading.level == 2]
-    for wanted in articles.SECTIONS:
-        if wanted not in sections:
-            add(
-                catalog,
-                page.path,
-                1,
-                f"section {{#{wanted}}} is missing",
-                f"An article has, in this order: {', '.join(articles.SECTIONS)}.",
-            )
-    if [id for id in sections if id in articles.SECTIONS] != [id for id in articles.SECTIONS if id in sections]:
-        add(catalog, page.path, 1, "the sections are out of order", f"The order is: {', '.join(articles.SECTIONS)}.")
+    _outline(catalog, page, incident.file.title[language], articles.SECTIONS, "An article")
     wrong = any(declared.outcome == "diverge" for v in incident.variants.values() for declared in v.declared.values())
     if wrong and "already-trained" not in page.ids:
         add(
@@ -665,6 +659,21 @@ def _article(catalog: Catalog, incident: Incident, page: Page, language: str) ->
             "a variant diverges, and no section {#already-trained} says how to tell and what to do",
             "Add it: readers may have trained this way.",
         )
+
+
+def _outline(catalog: Catalog, page: Page, title: str, wanted: tuple[str, ...], kind: str) -> None:
+    """The title, and the sections with their order."""
+    titles = [heading for heading in page.headings if heading.level == 1]
+    if [heading.text for heading in titles] != [title]:
+        line = titles[0].line if titles else 1
+        add(catalog, page.path, line, "the title is not that of incident.yml", f"Write: # {title}")
+    sections = [heading.id for heading in page.headings if heading.level == 2]
+    for id in wanted:
+        if id not in sections:
+            told = f"{kind} has, in this order: {', '.join(wanted)}."
+            add(catalog, page.path, 1, f"section {{#{id}}} is missing", told)
+    if [id for id in sections if id in wanted] != [id for id in wanted if id in sections]:
+        add(catalog, page.path, 1, "the sections are out of order", f"The order is: {', '.join(wanted)}.")
 
 
 def _include(catalog: Catalog, page: Page, include: Include, made: dict[str, str], places: list[Path]) -> None:

@@ -535,12 +535,19 @@ def link(options) -> int:
             "a link needs the wiki's public address. Set it: SITE_URL=https://wiki.example.com/ readyonce link ..."
         )
     incident = catalog.load(root, only=options.id).require_sound().incidents[options.id]
-    page = articles.read(root / "docs" / options.lang / "incidents" / f"{options.id}.md")
-    headings = {heading.id: heading.text.replace("`", "") for heading in page.headings if heading.level > 1}
+    folder = root / "docs" / options.lang / "incidents"
+    headings = {}  # id -> the page that has it, and its text
+    for name in (options.id, f"{options.id}/evidence"):
+        for heading in articles.read(folder / f"{name}.md").headings:
+            if heading.level > 1:
+                headings.setdefault(heading.id, (name, heading.text))
+    for name, claim in incident.file.claims.items():
+        headings[f"claim-{name}"] = (options.id, claim.text[options.lang])
     if options.section and options.section not in headings:
         raise _usage(f"{options.id} has no section `{options.section}`. It has:\n  " + "\n  ".join(headings))
-    target = links.address(links.site_url(), f"incidents/{options.id}/", options.lang, options.section)
-    text = links.label(options.id, incident.file.short[options.lang], headings.get(options.section))
+    name, heading = headings.get(options.section, (options.id, None))
+    target = links.address(links.site_url(), f"incidents/{name}/", options.lang, options.section)
+    text = links.label(options.id, incident.file.short[options.lang], heading and heading.replace("`", ""))
     print(links.link(links.FORMS[options.tracker], text, target) if options.tracker else target)
     return GOOD
 

@@ -83,7 +83,8 @@ def llms(catalog: Catalog, language: Language) -> str:
                 lead = matter.get("description", "")
             continue
         title = matter.get("title", page.stem)
-        title = links.label(page.stem, title) if re.fullmatch(r"RO-[0-9]{4}", page.stem) else title
+        if id := re.search(r"RO-[0-9]{4}", str(page)):  # its article, or its lab book
+            title = links.label(id[0], title)
         target = links.address(links.site_url(), f"{page.with_suffix('')}/", language)
         if not links.site_url():
             target = target.removeprefix(f"{language}/")  # llms.txt stands in that folder itself

@@ -36,7 +36,7 @@ from readyonce.catalog import (
     add,
     read,
 )
-from readyonce.words import WORDS, cite_all, code, run_id, say, table
+from readyonce.words import WORDS, cite_all, code, run_address, say, table
 
 Checkpointing = Literal["reentrant", "non-reentrant", "none"]
 WANTED: dict[Setting, tuple[str, object]] = {  # what a run must show
@@ -222,7 +222,7 @@ def proof(catalog: Catalog, form: Form, language: Language, up: str) -> str:
         )
     elif form.run and (found := catalog.run_named(form.run)):
         variant = found.run.variant
-        link = f"[`{variant}`]({up}incidents/{found.incident.id}.md#{run_id(variant, found.environment)})"
+        link = f"[`{variant}`]({up}incidents/{run_address(found.incident.id, variant, found.environment)})"
         parts.append(WORDS["stack-evidence"][language].format(link=link, environment=code(found.environment)))
     if form.sources:
         parts.append(WORDS["stack-source"][language].format(cite_all(form.sources, language)))

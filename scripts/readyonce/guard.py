@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import yaml
 
 from readyonce.catalog import GUARD, Catalog, Incident, Language, Run
-from readyonce.words import say, table
+from readyonce.words import run_address, say, table
 
 FOLDER, SCRIPT = GUARD.rsplit("/", 1)
 SILENT = ("diverge", "still")
@@ -106,7 +106,7 @@ def flagged(catalog: Catalog, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("run", "alone", "codes", "step")]]
     for incident, run in watched(catalog):
         if run.guard.codes:
-            target = f"incidents/{incident.id}.md#run-{run.variant}"
+            target = "incidents/" + run_address(incident.id, run.variant, ENVIRONMENT)
             codes = " ".join(f"`{code}`" for code in dict.fromkeys(run.guard.codes))
             outcome = say(run.outcome, language)
             rows.append([f"[{incident.id} `{run.variant}`]({target})", outcome, codes, str(run.guard.step + 1)])
@@ -117,7 +117,7 @@ def excepted(catalog: Catalog, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("run", "reason")]]
     for name, reason in exceptions(catalog).items():
         id, _, variant = name.partition("/")
-        rows.append([f"[{id} `{variant}`](incidents/{id}.md#run-{variant})", reason[language]])
+        rows.append([f"[{id} `{variant}`](incidents/{run_address(id, variant, ENVIRONMENT)})", reason[language]])
     return table(rows)
 
 

@@ -52,15 +52,16 @@ from readyonce.words import (
     in_environment,
     number,
     percent,
+    run_address,
     run_id,
     say,
     table,
-    table_row,
 )
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
 IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
+IN_LINE = 130  # characters of a message's line, where it is shown in short
 SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
@@ -139,6 +140,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
     for family in listed(catalog, "look-alikes"):
         files[f"errors/{family.source}"] = look_alike(catalog, family, language)
+    for name, of_runs in catalog.tables.items():
+        files[f"tables/{name}.md"] = runs_table(catalog, catalog.fitting(of_runs.where)[0], language, "../incidents/")
     for incident in catalog.incidents.values():
         files |= incident_includes(catalog, incident, language)
     return files
@@ -146,13 +149,13 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
 
 def incident_includes(catalog: Catalog, incident: Incident, language: Language) -> dict[str, str]:
     files = {
+        "lead.md": lead(catalog, incident, language),
         "header.md": header(catalog, incident, language),
-        "claims.md": "\n".join(claim(catalog, incident, name, language) for name in incident.file.claims),
-        "affected.md": affected_table(incident, language),
+        "claims.md": claims(catalog, incident, language),
+        "affected.md": affected(incident, language),
         "strip.md": strip(catalog, incident, language),
         "evidence.md": evidence_list(catalog, incident, language),
         "numbers.md": numbers(incident),
-        "rows.md": rows(catalog, incident, language),
     }
     for name in dict.fromkeys(entry.file for entry in incident.file.variants.values()):
         of_file = command_table if name.endswith(".sh") else variant_table
@@ -170,20 +173,32 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
             if run.message:
                 suffix = "" if environment == "current" else f"@{environment}"
                 files[f"messages/{run.variant}{suffix}.txt"] = run.message + "\n"
+                files[f"messages/{run.variant}{suffix}.short.txt"] = _shortened(run.message)
     return {f"{incident.id}/{name}": text for name, text in files.items()}
+
+
+def _shortened(message: str) -> str:
+    """What identifies an error: the beginning of each line."""
+    return "".join(textwrap.shorten(line, IN_LINE, placeholder=" …") + "\n" for line in message.splitlines())
 
 
 # ------------------------------------------------------------------------------ an incident
 
 
+def lead(catalog: Catalog, incident: Incident, language: Language) -> str:
+    """The id and the error, for the eye and for the search."""
+    seen = " · ".join(family_link(catalog, name, language, "../errors/") for name in incident.file.errors)
+    return f"{chip(incident.id, 'id')} {seen}\n"
+
+
 def header(catalog: Catalog, incident: Incident, language: Language) -> str:
+    """The fix, ready to be copied; which versions it is for, and where it was run."""
     file = incident.file
-    seen = " · ".join(family_link(catalog, name, language, "../errors/") for name in file.errors)
-    lines = [f"{chip(file.id, 'id')} {seen}", ""]
+    lines = []
     if file.status == "withdrawn":
         lines += [say("withdrawn", language), ""]
     lines += [
-        WORDS["label"][language].format(say("fix", language), file.fix.text[language]),
+        file.fix.text[language],
         "",
         *_fix_block(catalog, incident),
         "",
@@ -201,7 +216,9 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
     lines += [
         WORDS["reported"][language].format(
             hardware=file.reported.hardware[language], link=source.link, url=source.url, date=file.reported.date
-        )
+        ),
+        "",
+        WORDS["lab-book-link"][language].format(f"{file.id}/evidence.md"),
     ]
     return "\n".join(['<div class="ro-header" markdown>', "", *lines, "", "</div>"]) + "\n"
 
@@ -220,7 +237,9 @@ def _fix_block(catalog: Catalog, incident: Incident) -> list[str]:
     return ["```python", textwrap.dedent(shown).rstrip(), "```"]
 
 
-def verified(catalog: Catalog, incident: Incident, environment: Environment, language: Language) -> str:
+def verified(
+    catalog: Catalog, incident: Incident, environment: Environment, language: Language, up: str = "../"
+) -> str:
     """Date, versions and device. Of the versions, those that the repros run there import, if any are."""
     files = [name for name, where in incident.file.files.items() if environment.name in where]
     versions = say("between", language).join(
@@ -228,7 +247,9 @@ def verified(catalog: Catalog, incident: Incident, environment: Environment, lan
     )
     figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
     told = WORDS["verified"][language].format(versions=versions, **figures)
-    return told + (say("next", language) + say("one-gloo-thread", language) if environment.gloo_threads == 1 else "")
+    if environment.gloo_threads == 1:
+        told += say("next", language) + WORDS["one-gloo-thread"][language].format(f"{up}concepts/zero3-early-gather.md")
+    return told
 
 
 def _imported(catalog: Catalog, incident: Incident, files: list[str], environment: Environment) -> list[str]:
@@ -247,29 +268,18 @@ def _age(incident: Incident) -> int:
 def variant_table(catalog: Catalog, incident: Incident, file: str, language: Language) -> str:
     head = [say(key, language) for key in ("variant", "what", "outcome")]
     listed = [v for v in incident.variants.values() if v.file == file and v.name in incident.file.variants]
-    return table([head, *(_row(catalog, incident, variant, language, anchors=True) for variant in listed)])
+    return table([head, *(_row(catalog, incident, variant, language) for variant in listed)])
 
 
-def rows(catalog: Catalog, incident: Incident, language: Language) -> str:
-    """A section for each variant, its row alone: pages put their own tables together from these."""
-    lines = {v.name: table_row(_row(catalog, incident, v, language)) for v in incident.variants.values()}
-    return _sections(**lines)
-
-
-def _row(
-    catalog: Catalog, incident: Incident, variant: Variant, language: Language, anchors: bool = False
-) -> list[str]:
+def _row(catalog: Catalog, incident: Incident, variant: Variant, language: Language) -> list[str]:
     """Name, setting and outcome; where it ran in other environments too, a line for each."""
     colon, lines = say("colon", language), []
     for environment in variant.declared:
         told = sentence(catalog, variant, incident.run(variant.name, environment), language)
         lines.append(told if environment == "current" else f"`{environment}`{colon}{told}")
     lines += [f"`{name}`{colon}{_unusable(variant, name, language)}" for name in variant.unusable]
-    name = f"`{variant.name}`"
-    if anchors:
-        # A page may show a row more than once: only the whole table's rows have the runs' addresses.
-        name = "".join(f'<a id="{run_id(variant.name, environment)}"></a>' for environment in variant.declared) + name
-    return [name, variant.text[language], "<br>".join(lines)]
+    anchors = "".join(f'<a id="{run_id(variant.name, environment)}"></a>' for environment in variant.declared)
+    return [f"{anchors}`{variant.name}`", variant.text[language], "<br>".join(lines)]
 
 
 def sentence(catalog: Catalog, variant: Variant, run: Run | None, language: Language) -> str:
@@ -278,7 +288,7 @@ def sentence(catalog: Catalog, variant: Variant, run: Run | None, language: Lang
         return say("not-run", language)
     word = chip(say(run.outcome, language), run.outcome)
     if run.outcome == "error":
-        return f"{word} {family_link(catalog, run.error, language, '../errors/')}"
+        return f"{word} {family_link(catalog, run.error, language, '../../errors/')}"
     if run.outcome == "hang":
         return f"{word} {say('hang-sentence', language)}"
     key = "match-command-sentence" if variant.is_command and run.outcome == "match" else f"{run.outcome}-sentence"
@@ -312,7 +322,7 @@ def _command_cell(catalog: Catalog, incident: Incident, variant: Variant, enviro
     run = incident.run(variant.name, environment)
     cell = _cell(run, environment, language)
     if run and run.error and run.error not in incident.file.errors:
-        cell += "<br>" + family_link(catalog, run.error, language, "../errors/")
+        cell += "<br>" + family_link(catalog, run.error, language, "../../errors/")
     return cell
 
 
@@ -405,44 +415,58 @@ def _cell(run: Run | None, environment: str, language: Language) -> str:
     return f"{word} {number(run)}" if run.outcome == "diverge" else word
 
 
-def claim(catalog: Catalog, incident: Incident, name: str, language: Language) -> str:
-    return "\n".join(_claim(catalog, incident, judge(catalog, incident, name), f"claim-{name}", language))
+def claims(catalog: Catalog, incident: Incident, language: Language) -> str:
+    """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""
+    groups: dict[str, list[str]] = {"yes": [], "only if": [], "no": [], "said": []}
+    for name, it in incident.file.claims.items():
+        judgement = judge(catalog, incident, name)
+        groups[it.advice or "said"].append("\n".join(claim(catalog, incident, judgement, f"claim-{name}", language)))
+    lines = []
+    for kind, rows in groups.items():
+        if rows:
+            lines += [f"### {say(f'claims-{kind}', language)} {{ #claims-{kind.replace(' ', '-')} }}", "", *rows]
+    return "\n".join(lines)
 
 
-def _claim(
+def claim(
     catalog: Catalog, incident: Incident, judgement: Judgement, id: str, language: Language, page: str = ""
 ) -> list[str]:
-    """A claim's words, verdict and proof; `page` is the incident's, as seen from where this is shown."""
+    """A claim as a row that opens: its words and verdict, then why, and its proof.
+
+    `page` is the incident's, as seen from elsewhere: there the count is enough, and a link leads to the proof.
+    """
     it = judgement.claim
-    chips = [chip(say(judgement.verdict, language), judgement.verdict)]
-    chips += [chip(say(it.advice, language), "advice")] if it.advice else []
+    told = chip(say(judgement.verdict, language), judgement.verdict)
+    if judgement.runs:
+        told += f" {WORDS['count'][language].format(len(judgement.right), len(judgement.runs))}"
     lines = [
-        f"**{it.text[language]}**",
-        " ".join(chips),
-        *(
-            [f"[{incident.id} · {incident.file.short[language]}]({page}#{id.removeprefix(f'{incident.id}-')})"]
-            if page
-            else []
-        ),
-        f"{{ #{id} .ro-claim }}",
+        '<details class="ro-claim" markdown>',
+        '<summary markdown="block">',
+        "",
+        f"#### {it.text[language]} {{ #{id} }}",
+        "",
+        told,
+        "",
+        "</summary>",
         "",
     ]
     when = it.when.text if it.when else None
-    lines += [say("next", language).join(part[language] for part in (when, it.why, it.note) if part)]
-    if page and judgement.runs:  # elsewhere the count is enough: the link leads to the proof
-        lines += ["", WORDS["proof"][language].format(len(judgement.right), len(judgement.runs))]
-    lines += ["", *([] if page else proof(catalog, incident, judgement, language))]
+    lines += [say("next", language).join(part[language] for part in (when, it.why, it.note) if part), ""]
+    if page:
+        lines += [f"[{say('its-proof', language)}]({page}#{id.removeprefix(f'{incident.id}-')})", ""]
+    else:
+        lines += proof(catalog, incident, judgement, language)
     if it.sources:
         lines += [
             say("sources", language) + say("colon", language) + cite_all(it.sources, language),
             "{ .ro-small }",
             "",
         ]
-    return lines
+    return [*lines, "</details>", ""]
 
 
 def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
-    """The runs behind a verdict, collapsed: what they have in common, what tells them apart, and those that differ."""
+    """The runs behind a verdict: what they have in common, what tells them apart, and those that differ."""
     for measured in judgement.claim.measured:
         runs = [incident.run(name, "current") for name in (measured.variant, measured.against)]
         one, other = (getattr(run, measured.quantity, None) for run in runs)
@@ -461,35 +485,38 @@ def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: 
 
 def _judged_on(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
     judged = judgement.runs
-    yield f'??? quote "{WORDS["proof"][language].format(len(judgement.right), len(judged))}"'
-    yield ""
     scope = in_words(catalog, judgement.claim.scope, language) or say("every-run", language)
     count = WORDS["deciding-runs" if judgement.claim.explanation else "runs-of"][language].format(len(judged))
-    yield "    " + WORDS["judged-on"][language].format(runs=count, scope=scope)
+    yield WORDS["proof"][language].format(len(judgement.right), len(judged))
+    yield WORDS["judged-on"][language].format(runs=count, scope=scope)
     if judgement.undecided:
-        yield "    " + WORDS["untold"][language].format(judgement.undecided)
+        yield WORDS["untold"][language].format(judgement.undecided)
     yield ""
     if judgement.verdict == "depends":
-        head = [say(key, language) for key in ("seen", "apart", "runs-count")]
-        found = parts(catalog, [it.observed for it in judged])
-        rows = [
-            [
-                _label(catalog, part.label, language),
-                part_in_words(catalog, part, language),
-                f"[{len(part.runs)}]({_address(part.runs[0], incident)})",
-            ]
-            for part in found
-        ]
-        yield textwrap.indent(table([head, *rows]), "    ")
+        yield runs_table(catalog, [it.observed for it in judged], language)
         return
     shown = judged if len(judged) <= SHOWN else [it for it in judged if not it.came_true][:SHOWN]
     if shown:
         head = [say(key, language) for key in ("variant", "environment", "predicted", "seen")]
-        yield textwrap.indent(table([head, *(_judged_row(it, language, incident) for it in shown)]), "    ")
+        yield table([head, *(_judged_row(it, language, incident) for it in shown)])
     if shown and len(shown) < len(judged):
         others = [it for it in judged if it not in shown]
-        yield "    " + WORDS["others"][language].format(len(others), sum(it.came_true for it in others))
+        yield WORDS["others"][language].format(len(others), sum(it.came_true for it in others))
         yield ""
+
+
+def runs_table(catalog: Catalog, runs: list[Observed], language: Language, to: str = "") -> str:
+    """How runs ended, and what tells the outcomes apart; `to` leads to the incidents' folder."""
+    rows = [[say(key, language) for key in ("seen", "apart", "runs-count")]]
+    for part in parts(catalog, runs):
+        told = part_in_words(catalog, part, language)
+        rows.append([_label(catalog, part.label, language), told, f"[{len(part.runs)}]({to}{_address(part.runs[0])})"])
+    return table(rows)
+
+
+def _address(observed: Observed) -> str:
+    """Of a run, as seen from an article."""
+    return run_address(observed.incident.id, observed.run.variant, observed.environment)
 
 
 def _label(catalog: Catalog, label: str, language: Language) -> str:
@@ -503,33 +530,24 @@ def _judged_row(judged: Judged, language: Language, incident: Incident) -> list[
     it = judged.observed
     name = it.run.variant if it.incident is incident else f"{it.incident.id} {it.run.variant}"
     return [
-        f"[`{name}`]({_address(it, incident)})",
+        f"[`{name}`]({_address(it)})",
         it.environment,
         say(judged.predicted.partition(":")[0], language) if judged.predicted else "–",
         chip(say(it.run.outcome, language), it.run.outcome),
     ]
 
 
-def _address(observed: Observed, incident: Incident) -> str:
-    """Of a run, as seen from an incident's page."""
-    page = "" if observed.incident is incident else f"{observed.incident.id}.md"
-    return f"{page}#{run_id(observed.run.variant, observed.environment)}"
-
-
-def affected_table(incident: Incident, language: Language) -> str:
-    rows = [[say(key, language) for key in ("package", "affected", "fixed", "note", "basis")]]
+def affected(incident: Incident, language: Language) -> str:
+    """The versions of each package, what holds there, and how that is known."""
+    lines = []
     for entry in incident.file.affected:
-        rows.append(
-            [
-                f"`{entry.package}`",
-                _range(entry, language),
-                entry.fixed or say("not-fixed", language),
-                entry.text[language],
-                say(entry.basis, language)
-                + (say("colon", language) + cite_all(entry.sources, language) if entry.sources else ""),
-            ]
-        )
-    return table(rows)
+        fixed = f"{say('fixed', language)} {entry.fixed}" if entry.fixed else say("not-fixed", language)
+        basis = say(entry.basis, language)
+        if entry.sources:
+            basis += say("colon", language) + cite_all(entry.sources, language)
+        lines += [f"**`{entry.package}`** {_range(entry, language)} · {fixed}", ""]
+        lines[-1:] = [f":   {entry.text[language]}", "", f"    {basis}", "    { .ro-small }", ""]
+    return "\n".join(lines) + "\n"
 
 
 def _range(entry: Affected, language: Language) -> str:
@@ -544,7 +562,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
         if evidence.not_run:
             lines += [f":   {say('not-run', language)}{say('colon', language)}{code(_reason(evidence))}", ""]
             continue
-        lines.append(f":   {verified(catalog, incident, evidence.environment, language)}")
+        lines.append(f":   {verified(catalog, incident, evidence.environment, language, '../../')}")
         lines += [f"    {_ended(run, language)}" for run in evidence.unusable]
         commands = [run for run in evidence.runs if incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
@@ -562,7 +580,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
         ]
         lines += [
             f"`snippets/{incident.id}/evidence/{name}.json`",
-            f":   {verified(catalog, incident, evidence.environment, language)}",
+            f":   {verified(catalog, incident, evidence.environment, language, '../../')}",
             "    " + WORDS["one-device"][language].format(same=len(same), all=len(evidence.runs)),
             "",
         ]
@@ -705,7 +723,7 @@ def outcomes(catalog: Catalog, row: Query, column: Query, language: Language) ->
     for label in sorted(by_label, key=lambda label: (label != "match", label)):
         runs = [it for part in by_label[label] for it in part.runs]
         worst = max(runs, key=lambda it: it.run.gradient_error or 0)
-        target = f"incidents/{worst.incident.id}.md#{run_id(worst.run.variant, worst.environment)}"
+        target = "incidents/" + run_address(worst.incident.id, worst.run.variant, worst.environment)
         outcome = label.partition(":")[0]
         cell = f"[{chip(say(outcome, language), outcome)}]({target}) {len(runs)}"
         if len(by_label) > 1 and outcome != "match":
@@ -719,6 +737,7 @@ def advice(catalog: Catalog, language: Language) -> str:
     """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it."""
     sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
     for incident in catalog.incidents.values():
+        page, headed = f"incidents/{incident.id}.md", set()
         for name, it in incident.file.claims.items():
             judgement = judge(catalog, incident, name)
             kind = judgement.verdict
@@ -726,8 +745,11 @@ def advice(catalog: Catalog, language: Language) -> str:
                 kind = "fails"
             if kind == "holds":
                 kind = "depends" if it.advice == "only if" else "no"
-            page = f"incidents/{incident.id}.md"
-            lines = _claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
+            if kind not in headed:
+                headed.add(kind)
+                title = f"[{incident.id}]({page}) · {incident.file.short[language]}"
+                sections[kind].append(f"### {title} {{ #{kind}-{incident.id} }}\n")
+            lines = claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
             sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 
@@ -740,7 +762,7 @@ def silent_table(catalog: Catalog, language: Language) -> str:
             for run in evidence.runs:
                 if run.outcome == "diverge":
                     name = run.variant + ("" if environment == "current" else f"@{environment}")
-                    target = f"incidents/{incident.id}.md#{run_id(run.variant, environment)}"
+                    target = "incidents/" + run_address(incident.id, run.variant, environment)
                     text = incident.variants[run.variant].text[language]
                     if run.rank_spread is None:
                         spread = say("not-measured", language)
@@ -799,8 +821,8 @@ def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     runs = [it for it in catalog.observed if it.run.error == family.family and it.run.message]
     if runs:
         it = min(runs, key=lambda it: (len(it.run.message), it.incident.id, it.run.variant))
-        anchor = run_id(it.run.variant, it.environment)
-        said_by = f"[{it.incident.id} · `{it.run.variant}`](../../incidents/{it.incident.id}.md#{anchor})"
+        target = run_address(it.incident.id, it.run.variant, it.environment)
+        said_by = f"[{it.incident.id} · `{it.run.variant}`](../../incidents/{target})"
         # The search keeps the message, not the run's name.
         lines += [said_by + colon, "{ data-search-exclude }", "", "```text", it.run.message, "```", ""]
     lines += [f"- {code(' … '.join(wording.all))}{colon}{wording.text[language]}" for wording in family.wordings]
@@ -836,6 +858,9 @@ def committed(catalog: Catalog) -> dict[Path, str]:
             if path.is_file():
                 files[path] = _with_front_matter(catalog.text(path), incident, language)
                 files[path.with_suffix("") / "files.md"] = files_page(incident, language)
+            book = path.with_suffix("") / "evidence.md"
+            if book.is_file():
+                files[book] = _with_front_matter(catalog.text(book), incident, language, lab_book=True)
         errors = catalog.root / "docs" / language / "errors"
         if (errors / "look-alikes.md").is_file():
             files |= {errors / it.source: look_alike_page(it, language) for it in listed(catalog, "look-alikes")}
@@ -880,9 +905,14 @@ def _first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?])\s|(?<=[。！？])", text.replace("`", ""), maxsplit=1)[0]
 
 
-def _with_front_matter(text: str, incident: Incident, language: Language) -> str:
+def _with_front_matter(text: str, incident: Incident, language: Language, lab_book: bool = False) -> str:
     file = incident.file
     matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
+    matter["search"] = {"boost": 1.15}
+    if lab_book:  # who searches wants the article
+        title = say("lab-book", language)
+        description = links.label(incident.id, title) + say("colon", language) + file.title[language]
+        matter = {"title": title, "description": description, "search": {"boost": 0.05}}
     dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
     return f"---\n{dumped}---\n\n{_without_front_matter(text)}"
 
@@ -900,7 +930,7 @@ def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
         }
         return f"{found[1]}<!-- material/tags {{ include: {json.dumps(sorted(names), ensure_ascii=False)} }} -->"
 
-    return re.sub(r"(\{#(framework|strategy|hardware|symptom)\}\n\n)<!-- material/tags\b.*?-->", directive, text)
+    return re.sub(r"(\{#(framework|strategy|hardware|symptom)\}\n\n(?:[^#<].*\n\n)*)<!-- material/tags\b.*?-->", directive, text)
 
 
 _NAVIGATION = re.compile(
@@ -928,13 +958,14 @@ def _with_navigation(text: str, catalog: Catalog) -> str:
 
 
 def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) -> str:
-    """An article and its files as text for a terminal: includes filled in, page markup taken out."""
+    """An article, its lab book and its files as text for a terminal: includes filled in, page markup taken out."""
     incident, path = catalog.incidents[id], catalog.root / "docs" / language / "incidents" / f"{id}.md"
+    lab_book = path.with_suffix("") / "evidence.md"
     stacks = frameworks.includes(catalog, language)
     # A terminal has room: all forms, where the page has the first.
     stacks |= {name: stacks[name.replace("-first.md", ".md")] for name in stacks if name.endswith("-first.md")}
     made = incident_includes(catalog, incident, language) | stacks
-    parts = (path.read_text(encoding="utf-8"), files_page(incident, language))
+    parts = (path.read_text(encoding="utf-8"), lab_book.read_text(encoding="utf-8"), files_page(incident, language))
     text = "\n".join(map(_without_front_matter, parts))
     return _plain(printable(_filled(catalog, text, made, language)), colour)
 
@@ -964,11 +995,11 @@ def _plain(text: str, colour: bool) -> str:
         if fenced:
             lines.append(f"    {line}")
             continue
-        if re.match(r" *</?(div|figure|figcaption)\b", line) or re.match(r" *\{[^}]*\} *$", line):
+        if re.match(r" *</?(div|figure|figcaption|details|summary)\b", line) or re.match(r" *\{[^}]*\} *$", line):
             continue
         line = re.sub(r"<a id[^>]*></a>", "", line)
         line = re.sub(r"<span[^>]*>([^<]*)</span>", r"[\1]", line)
-        line = re.sub(r" *\{ ?[#.][^}]*\}", "", line)
+        line = re.sub(r" *\{ ?(?:[#.]|data-)[^}]*\}", "", line)
         line = re.sub(r'^( *)(?:(?:\?\?\?\+?|!!!) \w+|===) "(.*)"', r"\1\2", line)
         line = re.sub(r"\[([^\]]+)\]\((https?://[^)]+)\)", r"\1 <\2>", line)
         line = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", line)

@@ -14,6 +14,8 @@ PLACES = {
     "launch.sh": "snippets/{id}/launch.sh",
     "article.en.md": "docs/en/incidents/{id}.md",
     "article.zh.md": "docs/zh/incidents/{id}.md",
+    "evidence.en.md": "docs/en/incidents/{id}/evidence.md",
+    "evidence.zh.md": "docs/zh/incidents/{id}/evidence.md",
 }
 
 

@@ -36,16 +36,24 @@ WORDS: dict[str, dict[Language, str]] = {
     "run": {"en": "run here", "zh": "已实测"},
     "source": {"en": "source only", "zh": "据资料，未实测"},
     "inferred": {"en": "inferred", "zh": "推断"},
+    "claims-yes": {"en": "Do", "zh": "推荐"},
+    "claims-only if": {"en": "Only if it fits", "zh": "符合条件时可用"},
+    "claims-no": {"en": "Do not", "zh": "不要做"},
+    "claims-said": {"en": "Explanations and statements", "zh": "各种解释和说法"},
+    "count": {"en": "{} of {} runs", "zh": "{1} 次运行中 {0} 次符合预测"},
+    "its-proof": {"en": "The runs behind it", "zh": "判定所依据的运行"},
+    "lab-book": {"en": "Lab book", "zh": "实验记录"},
+    "lab-book-link": {
+        "en": "[Lab book]({}){{ data-ro-lab-book }}: every run, and how to repeat it.",
+        "zh": "[实验记录]({}){{ data-ro-lab-book }}：所有运行，以及如何重跑。",
+    },
     "files": {"en": "Files", "zh": "全部文件"},
     "variant": {"en": "Variant", "zh": "变体"},
     "what": {"en": "What is set", "zh": "设置"},
     "setting": {"en": "Setting", "zh": "设置"},
     "outcome": {"en": "Outcome", "zh": "结果"},
-    "package": {"en": "Package", "zh": "包"},
     "affected": {"en": "Affected", "zh": "受影响"},
     "fixed": {"en": "Fixed in", "zh": "修复于"},
-    "note": {"en": "What holds there", "zh": "说明"},
-    "basis": {"en": "Basis", "zh": "依据"},
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
     "bounds": {"en": ", ", "zh": " 且 "},
     "no-bounds": {"en": "every version seen", "zh": "见到的各个版本"},
@@ -97,8 +105,8 @@ WORDS: dict[str, dict[Language, str]] = {
         "zh": "验证于 {date}：{versions}，{device}（{backend}，{world_size} 个进程）。",
     },
     "one-gloo-thread": {
-        "en": "gloo had [one thread](../concepts/zero3-early-gather.md) for each process group, not two.",
-        "zh": "每个进程组的 gloo 只用[一个线程](../concepts/zero3-early-gather.md)，而不是两个。",
+        "en": "gloo had [one thread]({}) for each process group, not two.",
+        "zh": "每个进程组的 gloo 只用[一个线程]({})，而不是两个。",
     },
     "reported": {
         "en": "Reported on {hardware}: [{link}]({url}), {date}. Not run on this hardware.",
@@ -207,8 +215,13 @@ def code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
+def run_address(incident: str, variant: str, environment: str) -> str:
+    """A run's place in its incident's lab book, as seen from the incidents' folder."""
+    return f"{incident}/evidence.md#{run_id(variant, environment)}"
+
+
 def run_id(variant: str, environment: str) -> str:
-    """The anchor of a run on its incident's page."""
+    """The anchor of a run in its incident's lab book."""
     return f"run-{variant}{in_environment(environment)}"
 
 

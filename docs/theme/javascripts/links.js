@@ -74,10 +74,35 @@
       })
       choices.append(choice)
     }
-    heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
+    const row = heading.closest("summary") // a button in a button would be none
+    if (row) {
+      heading.querySelector(".headerlink")?.remove()
+      row.nextElementSibling.append(" ", box)
+    } else heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
   }
 
-  document.querySelectorAll(".md-content :is(h1, h2, h3)[id]").forEach(control)
+  document.querySelectorAll(".md-content :is(h1, h2, h3, .ro-claim h4)[id]").forEach(control)
+
+  // What moved from an article to its lab book is still found under its old address.
+  const book = document.querySelector("a[data-ro-lab-book]")
+  function follow() {
+    const target = decodeURIComponent(location.hash.slice(1))
+    if (book && target && !target.startsWith("__") && !document.getElementById(target)) {
+      location.replace(`${book.href}#${target}`)
+    }
+  }
+  follow()
+  addEventListener("hashchange", follow)
+
+  // On paper nothing can be opened.
+  const folded = []
+  addEventListener("beforeprint", () => {
+    folded.push(...document.querySelectorAll("details:not([open])"))
+    for (const it of folded) it.open = true
+  })
+  addEventListener("afterprint", () => {
+    for (const it of folded.splice(0)) it.open = false
+  })
 
   const others = box => [...document.querySelectorAll('.ro-copy:has([aria-expanded="true"])')].filter(it => it !== box)
   document.addEventListener("click", event => others(event.target.closest(".ro-copy")).forEach(box => show(box, false)))
