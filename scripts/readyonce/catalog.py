@@ -340,6 +340,13 @@ class Question(Model):
     then: Text
 
 
+class ErrorCase(Model):
+    """One way to an error. Each stored run that ended in it is of a case; without `where` the case was not run."""
+
+    text: Text
+    where: Query | None = None
+
+
 class FamilyFile(Model):
     family: Slug
     title: Text
@@ -351,6 +358,7 @@ class FamilyFile(Model):
     fix: Text | None = None  # of all its cases
     settings: list[Setting] = []  # what of frameworks/ makes the fix, the first first
     questions: list[Question] = []  # asked in this order
+    cases: list[ErrorCase] = []
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []
 

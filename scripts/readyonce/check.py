@@ -45,6 +45,7 @@ def problems(catalog: Catalog) -> list[Problem]:
     _facts(catalog)
     _decision(catalog)
     _tables(catalog)
+    _cases(catalog)
     counts.check(catalog)
     frameworks.check(catalog)
     for incident in catalog.incidents.values():
@@ -519,6 +520,22 @@ def _tables(catalog: Catalog) -> None:
     for name, table in catalog.tables.items():
         if _query(catalog, path, (name, "where"), table.where) and not catalog.fitting(table.where)[0]:
             add(catalog, path, (name, "where"), "no run fits this table", "Mend it, or take it out.")
+
+
+def _cases(catalog: Catalog) -> None:
+    """The cases of an error are queries, and cover all runs that ended in it."""
+    for family in catalog.families.values():
+        path = catalog.root / "snippets" / "errors" / f"{family.family}.yml"
+        ended = [it for it in catalog.observed if it.run.error == family.family]
+        cases = [(index, case.where) for index, case in enumerate(family.cases) if case.where is not None]
+        for index, where in cases:
+            place = ("cases", index, "where")
+            if _query(catalog, path, place, where) and not any(catalog.fits(where, it) for it in ended):
+                add(catalog, path, place, "no run that ended in this error fits this case", "Mend it, or leave `where` out.")
+        left = [it.name for it in ended if not any(catalog.fits(where, it) for _, where in cases)]
+        if family.cases and left:
+            what = f"runs that ended in this error and are of none of its cases: {_some(left)}"
+            add(catalog, path, ("cases",), what, "A case is missing, or one is too narrow.")
 
 
 # ------------------------------------------------------------------------------ pages

@@ -87,13 +87,16 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
     requirements = _list(root, environment)
     place = folder(root, environment)
     lock = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
+    without = requirements.with_name("without") / requirements.name  # what must not come along
     constraints = ["--constraint", lock] if lock.is_file() else []
-    wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, *constraints[1:]))
+    excludes = ["--excludes", without] if without.is_file() else []
+    lists = (requirements, *constraints[1:], *excludes[1:])
+    wanted = "".join(path.read_text(encoding="utf-8") for path in lists)
     stamp = place / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
         say(f"Installing environment {environment} (once) ...")
         torch = [f"{name}=={version}" for name, version in pins(root, environment).items() if name == "torch"]
-        _install(place, torch, "--requirements", requirements, *constraints)
+        _install(place, [*torch, *excludes], "--requirements", requirements, *constraints, *excludes)
         stamp.write_text(wanted, encoding="utf-8")
     return place / "bin" / "python"
 

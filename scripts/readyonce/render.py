@@ -800,7 +800,23 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
         links = [[f"[{it.id}](../incidents/{it.id}.md)", it.file.title[language]] for it in incidents]
         found = table([[say("id", language), say("incident", language)], *links])
     asked = (f"{n}. **{it.ask[language]}** {it.then[language]}\n" for n, it in enumerate(family.questions, 1))
-    return _sections(wordings=table(rows), incidents=found, questions="".join(asked))
+    return _sections(
+        wordings=table(rows), incidents=found, questions="".join(asked), cases=_cases(catalog, family, language)
+    )
+
+
+def _cases(catalog: Catalog, family: FamilyFile, language: Language) -> str:
+    """How many of the runs that ended in an error are of each of its cases."""
+    ended = [it for it in catalog.observed if it.run.error == family.family]
+    run = [case for case in family.cases if case.where is not None]
+    fit = {case.text[language]: [it for it in ended if catalog.fits(case.where, it)] for case in run}
+    counted = [say("of-case", language).format(text, len(runs)) for text, runs in fit.items()]
+    sentences = [say("cases", language).format(count=len(ended), cases=say("semicolon", language).join(counted))]
+    if sum(map(len, fit.values())) > len(ended):
+        sentences.append(say("cases-overlap", language))
+    if not_run := [case.text[language] for case in family.cases if case.where is None]:
+        sentences.append(say("cases-not-run", language).format(say("between", language).join(not_run)))
+    return say("next", language).join(sentences) + "\n" if family.cases else ""
 
 
 def look_alikes(catalog: Catalog, language: Language) -> str:
@@ -930,7 +946,9 @@ def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
         }
         return f"{found[1]}<!-- material/tags {{ include: {json.dumps(sorted(names), ensure_ascii=False)} }} -->"
 
-    return re.sub(r"(\{#(framework|strategy|hardware|symptom)\}\n\n(?:[^#<].*\n\n)*)<!-- material/tags\b.*?-->", directive, text)
+    return re.sub(
+        r"(\{#(framework|strategy|hardware|symptom)\}\n\n(?:[^#<].*\n\n)*)<!-- material/tags\b.*?-->", directive, text
+    )
 
 
 _NAVIGATION = re.compile(

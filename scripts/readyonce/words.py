@@ -164,6 +164,13 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "{} more do not tell whether they belong here, and are not counted.",
         "zh": "另有 {} 次运行无法判断是否属于这一类，未计入。",
     },
+    "cases": {
+        "en": "{count} runs here ended in this error. {cases}.",
+        "zh": "本站有 {count} 次运行以这个错误结束。{cases}。",
+    },
+    "of-case": {"en": "{}: {}", "zh": "{}：{} 次"},
+    "cases-overlap": {"en": "A run can be of two cases.", "zh": "一次运行可以同属两种情况。"},
+    "cases-not-run": {"en": "Not run: {}.", "zh": "未运行：{}。"},
     "runs-count": {"en": "Runs", "zh": "运行次数"},
     "apart": {"en": "What tells them apart", "zh": "区别在于"},
     "still": {"en": "nothing moves", "zh": "参数没有变化"},

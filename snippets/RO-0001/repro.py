@@ -125,20 +125,24 @@ def facts(variant):
     repeats = {"stack-twice": "last", "two-forwards": "last", "once": "once"}
     again = s["every_second_step"] == "repeat"
     calls = {"each": "each-loss", "summed": "once", "summed-twice": "same-loss-twice"}
+    checkpointing = s["checkpointing"] if s["checkpointing"] and s["mode"] != "eval" else "none"
+    second = "only-loss" if s["outside"] == "extra" else s["second_use"] or "none"  # of layer 1, or of no layer
+    of = "checkpointed" if s["second_use"] and checkpointing != "none" else "not-checkpointed"
     return {
         "strategy": "single" if variant == "single-process" else "ddp",
         "tuning": "lora",
         "frozen": "base",
         "lora_rank": s["rank"],
         "mode": s["mode"],
-        "checkpointing": s["checkpointing"] if s["checkpointing"] and s["mode"] != "eval" else "none",
+        "checkpointing": checkpointing,
         "checkpointed": "all" if len(s["checkpointed"]) == 4 and s["outside"] != "extra" else "some",
         "find_unused": s["find_unused_parameters"],
         "static_graph": s["static_graph"],
         "runs": "early" if again else repeats.get(s["runs"], "early"),
         "runs_vary": again,
         "skips": "some-steps" if s["every_second_step"] == "skip" else "never",
-        "second_use": "only-loss" if s["outside"] == "extra" else s["second_use"] or "none",
+        "second_use": second,
+        "second_use_of": "none" if second == "none" else of,
         "backward_calls": calls[s["backward"]],
         "accumulation": max(s["accumulate"]),
         "first_backward": "no-sync" if s["accumulate"][0] > 1 else "synchronises",

@@ -86,6 +86,7 @@ STEPS, BATCH, LENGTH, WIDTH = 3, 4, 8, 16
 def facts(variant):
     """What this file's settings are called in the field, for the record."""
     s = {**DEFAULTS, **VARIANTS[variant]}
+    of = "not-checkpointed" if s["reentrant"] is None else "checkpointed"
     return {
         "strategy": f"zero-{s['stage']}",
         "tuning": "lora",
@@ -97,6 +98,7 @@ def facts(variant):
         "runs_vary": False,
         "skips": "never",
         "second_use": s["second_use"] or "none",
+        "second_use_of": of if s["second_use"] else "none",
         "backward_calls": "once",
         "accumulation": s["accumulation"],
         "batch_size": BATCH // 2,

@@ -167,6 +167,7 @@ def facts(variant):
         "skips": skips if trained and way != "zero-input" else "never",
         "filler": "zeros" if way == "zero-input" and s["head"] != "used" else "none",
         "second_use": "forward" if second else "none",
+        "second_use_of": "not-checkpointed" if second else "none",
         "second_use_in": late if s["only_when_unused"] else "every-step",
         "gathering": f"{gathering}-for-{s['gather_for']}" if s["gather_for"] else gathering,
         "term": term if second or s["needed"] else "none",

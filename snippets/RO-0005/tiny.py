@@ -27,14 +27,26 @@ deepspeed.init_distributed("gloo", verbose=False)
 
 # Facts of the runs that no option shows: the model's, the data's, and what the arguments below set.
 FACTS = [
-    {"text": "--freeze_parameters head", "facts": {"skips": "never", "second_use": "none"}},
+    {"text": "--freeze_parameters head", "facts": {"skips": "never", "second_use": "none", "second_use_of": "none"}},
     {
         "text": "slam_omni_dummy_loss",
-        "facts": {"filler": "none", "skips": "some-steps", "second_use": "forward", "term": "sum"},
+        "facts": {
+            "filler": "none",
+            "skips": "some-steps",
+            "second_use": "forward",
+            "second_use_of": "not-checkpointed",
+            "term": "sum",
+        },
     },
     {
         "text": "slam_omni_one_by_one",
-        "facts": {"filler": "none", "skips": "some-steps", "second_use": "forward", "term": "one-by-one"},
+        "facts": {
+            "filler": "none",
+            "skips": "some-steps",
+            "second_use": "forward",
+            "second_use_of": "not-checkpointed",
+            "term": "one-by-one",
+        },
     },
     {"text": "slam_omni_head_skipped", "facts": {"filler": "none", "skips": "some-steps", "second_use": "none"}},
     {
@@ -44,6 +56,7 @@ FACTS = [
             "skips": "never",
             "filler": "zeros",
             "second_use": "none",
+            "second_use_of": "none",
             "second_use_in": "every-step",
             "gathering": "none",
             "term": "none",
