@@ -531,7 +531,13 @@ def _cases(catalog: Catalog) -> None:
         for index, where in cases:
             place = ("cases", index, "where")
             if _query(catalog, path, place, where) and not any(catalog.fits(where, it) for it in ended):
-                add(catalog, path, place, "no run that ended in this error fits this case", "Mend it, or leave `where` out.")
+                add(
+                    catalog,
+                    path,
+                    place,
+                    "no run that ended in this error fits this case",
+                    "Mend it, or leave `where` out.",
+                )
         left = [it.name for it in ended if not any(catalog.fits(where, it) for _, where in cases)]
         if family.cases and left:
             what = f"runs that ended in this error and are of none of its cases: {_some(left)}"
