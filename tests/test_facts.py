@@ -6,7 +6,7 @@ import re
 import pytest
 from conftest import KNOWN, ROOT, edit
 
-from readyonce import catalog, check, conditions, facts, render
+from readyonce import catalog, check, conditions, decision, facts
 from readyonce.facts import fits, of_command, separate
 from readyonce.verdicts import judge
 
@@ -93,15 +93,16 @@ def test_each_value_of_the_vocabulary_is_told_by_a_run():
 
 
 def test_a_cell_shows_every_run_that_fits_it():
-    for row in KNOWN.decision.rows:
-        for column in KNOWN.decision.columns.values():
+    for row, where in KNOWN.decision.rows.items():
+        for name, column in KNOWN.decision.columns.items():
             wanted = [
-                it for it in KNOWN.observed if KNOWN.fits(row.where, it) and KNOWN.fits(column.where, it)
+                it for it in KNOWN.observed if KNOWN.fits(where, it) and KNOWN.fits(column.where, it)
                 and it.facts.get("reference", "right") == "right"
             ]  # fmt: skip
-            shown = render.outcomes(KNOWN, row.where, column.where, "en")
+            runs = decision.cells(KNOWN).get(row, {}).get(name, [])
+            shown = decision.outcomes(KNOWN, runs, "en")
             counts = [int(count) for count in re.findall(r"\) (\d+)", shown)]
-            assert sum(counts) == len(wanted), (row.text.en, column.text.en)
+            assert sum(counts) == len(wanted), (row, name)
             for outcome in {it.run.outcome for it in wanted}:
                 assert f"ro-{outcome}" in shown
 
@@ -151,12 +152,12 @@ def test_one_run_against_it_anywhere_changes_every_claim_and_cell_that_it_touche
                 assert now.verdict == "depends" and f"claim `{name}` has verdict `depends`" in told
     assert touched > 1
     cells = 0
-    for row in after.decision.rows:
-        for column in after.decision.columns.values():
-            if after.fits(row.where, added) and after.fits(column.where, added):
+    was, now = (decision.cells(known) for known in (before, after))
+    for row in now:
+        for column, runs in now[row].items():
+            if added in runs:
                 cells += 1
-                was, now = (render.outcomes(known, row.where, column.where, "en") for known in (before, after))
-                assert was != now
+                assert decision.outcomes(before, was[row][column], "en") != decision.outcomes(after, runs, "en")
     assert cells
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from conftest import ROOT, copy_of
 
-from readyonce import articles, catalog, cli, render
+from readyonce import articles, catalog, cli, decision, render
 
 SEED, CHANGES = 20261122, 2000
 KEPT = "RO-0005"  # it has matrices, several environments, a framework's command and a run that diverges
@@ -38,11 +38,13 @@ def small(tmp_path_factory):
             path.write_text("".join(line for line in lines if not re.search("RO-000[1-4]", line)), encoding="utf-8")
         else:
             path.unlink()
-    decision = root / "snippets" / "decision.yml"
-    read = yaml.safe_load(decision.read_text(encoding="utf-8"))
+    decided = root / "snippets" / "decision.yml"
+    read = yaml.safe_load(decided.read_text(encoding="utf-8"))
     known = catalog.load(root)
-    read["rows"] = [row for row in read["rows"] if known.fitting(row["where"])[0]]
-    decision.write_text(yaml.safe_dump(read, allow_unicode=True), encoding="utf-8")
+    rows = decision.cells(known)
+    read["strategies"] = [it for it in read["strategies"] if any(strategy == it for strategy, _ in rows)]
+    read["uses"] = {name: it for name, it in read["uses"].items() if any(use == name for _, use in rows)}
+    decided.write_text(yaml.safe_dump(read, allow_unicode=True), encoding="utf-8")
     tables = root / "snippets" / "tables.yml"
     read = yaml.safe_load(tables.read_text(encoding="utf-8"))
     read = {name: it for name, it in read.items() if known.fitting(it["where"])[0]}

@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError, model_validator
 
 from readyonce import project
-from readyonce.facts import Query, Value, fits, named
+from readyonce.facts import Query, Value, Where, fits, named
 from readyonce.project import LANGUAGES as LANGUAGES
 from readyonce.terminal import printable
 
@@ -395,17 +395,24 @@ def _squeeze(text: str) -> str:
 
 
 class Slice(Model):
-    """A row or a column of the decision table: the runs that fit `where`."""
+    """A part of a row, or a column, of the decision table: the runs that fit `where`."""
 
     text: Text
-    where: Query
+    where: Where
 
 
 class DecisionFile(Model):
-    """`decision.yml`: rows are ways to train, columns are settings; a cell is all runs that fit both."""
+    """`decision.yml`: columns are settings, a row is a strategy and how modules are used; a cell is all runs that fit."""
 
     columns: dict[Slug, Slice]
-    rows: list[Slice]
+    strategies: list[str]
+    uses: dict[Slug, Slice]
+
+    @property
+    def rows(self) -> dict[tuple[str, str], Where]:
+        """The query of each strategy and use; some have no run."""
+        pairs = itertools.product(self.strategies, self.uses)
+        return {(strategy, use): {"strategy": strategy, **self.uses[use].where} for strategy, use in pairs}
 
 
 class RunsTable(Model):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, counts, frameworks, lab, links, render
+from readyonce import articles, counts, decision, frameworks, lab, links, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import (
     BASELINE,
@@ -503,15 +503,24 @@ def _facts(catalog: Catalog) -> None:
 
 
 def _decision(catalog: Catalog) -> None:
-    """Rows and columns of decision.yml are queries in the words of the vocabulary."""
+    """Strategies, uses and columns of decision.yml are queries in the words of the vocabulary, and have runs."""
     path = catalog.root / "snippets" / "decision.yml"
     if catalog.decision is None:
         return
-    for name, column in catalog.decision.columns.items():
-        _query(catalog, path, ("columns", name, "where"), column.where)
-    for index, row in enumerate(catalog.decision.rows):
-        if _query(catalog, path, ("rows", index, "where"), row.where) and not catalog.fitting(row.where)[0]:
-            add(catalog, path, ("rows", index, "where"), "no run fits this row", "Mend it, or take it out.")
+    asked = {
+        **{("columns", name, "where"): it.where for name, it in catalog.decision.columns.items()},
+        **{("uses", name, "where"): it.where for name, it in catalog.decision.uses.items()},
+        **{("strategies", n): {"strategy": it} for n, it in enumerate(catalog.decision.strategies)},
+    }
+    if not all([_query(catalog, path, where, query) for where, query in asked.items()]):
+        return
+    rows = decision.cells(catalog)
+    for index, strategy in enumerate(catalog.decision.strategies):
+        if not any(row[0] == strategy for row in rows):
+            add(catalog, path, ("strategies", index), "no run fits this strategy", "Mend it, or take it out.")
+    for name in catalog.decision.uses:
+        if not any(row[1] == name for row in rows):
+            add(catalog, path, ("uses", name, "where"), "no run fits this row", "Mend it, or take it out.")
 
 
 def _tables(catalog: Catalog) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, counts, feed, frameworks, guard, history, links, rules
+from readyonce import api, articles, chart, counts, decision, feed, frameworks, guard, history, links, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -38,8 +38,7 @@ from readyonce.catalog import (
     Variant,
     imports,
 )
-from readyonce.conditions import Part, in_words, part_in_words, parts
-from readyonce.facts import Query
+from readyonce.conditions import in_words, part_in_words, parts
 from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
 from readyonce.words import (
@@ -126,13 +125,13 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "incidents.md": incident_counts(catalog, language) if many else incident_table(catalog, language, "incidents/"),
         "incidents-here.md": incidents_by_error(catalog, language) if many else incident_table(catalog, language, ""),
         "errors.md": error_table(catalog, language),
-        "decision.md": decision_table(catalog, language),
         "advice.md": advice(catalog, language),
         "silent.md": silent_table(catalog, language),
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
         **counts.includes(catalog, language),
+        **decision.includes(catalog, language),
     }
     files |= frameworks.includes(catalog, language)
     files |= guard.includes(catalog, language)
@@ -694,43 +693,6 @@ def changes(catalog: Catalog, language: Language) -> str:
         # The words of a commit are English, and no markup.
         rows.append([f"<time>{change.when[:10]}</time>", ids, f'<span lang="en">{html.escape(change.subject)}</span>'])
     return table(rows)
-
-
-def decision_table(catalog: Catalog, language: Language) -> str:
-    """Rows are ways to train, columns are settings; a cell is every run that fits both, and what tells them apart."""
-    if catalog.decision is None:
-        return ""
-    columns = catalog.decision.columns.values()
-    rows = [[say("training", language), *(column.text[language] for column in columns)]]
-    for row in catalog.decision.rows:
-        cells = [outcomes(catalog, row.where, column.where, language) for column in columns]
-        if any(cells):
-            rows.append([row.text[language], *(cell or "–" for cell in cells)])
-    return table(rows, "ro-matrix")
-
-
-def cell_runs(catalog: Catalog, row: Query, column: Query) -> list[Observed]:
-    """Every run that fits a row and a column of the decision table."""
-    return [it for it in catalog.fitting(row)[0] if catalog.fits(column, it)]
-
-
-def outcomes(catalog: Catalog, row: Query, column: Query, language: Language) -> str:
-    """Each outcome among the runs, with how many and, where there are several, the conditions of each but the right one."""
-    by_label: dict[str, list[Part]] = {}
-    for part in parts(catalog, cell_runs(catalog, row, column)):
-        by_label.setdefault(part.label, []).append(part)
-    cells = []
-    for label in sorted(by_label, key=lambda label: (label != "match", label)):
-        runs = [it for part in by_label[label] for it in part.runs]
-        worst = max(runs, key=lambda it: it.run.gradient_error or 0)
-        target = "incidents/" + run_address(worst.incident.id, worst.run.variant, worst.environment)
-        outcome = label.partition(":")[0]
-        cell = f"[{chip(say(outcome, language), outcome)}]({target}) {len(runs)}"
-        if len(by_label) > 1 and outcome != "match":
-            conditions = dict.fromkeys(part_in_words(catalog, part, language) for part in by_label[label])
-            cell += say("colon", language) + say("or-else", language).join(conditions)
-        cells.append(cell)
-    return "<br>".join(cells)
 
 
 def advice(catalog: Catalog, language: Language) -> str:
