@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
+from readyonce import frameworks
 from readyonce.catalog import Catalog, Language, Observed
 from readyonce.conditions import Part, part_in_words, parts, value_in_words
 from readyonce.words import WORDS, chip, run_address, say
@@ -114,7 +115,10 @@ def _outcome(catalog: Catalog, label: str, alike: list[Part], language: Language
 
 
 def picker(catalog: Catalog, language: Language) -> str:
-    """What one can choose, and below it each answer once, with the choices that it is for; a script shows one of them."""
+    """What one can choose, each answer once, with the choices that it is for, and the option in each stack.
+
+    A script shows the one answer that is asked for.
+    """
     found = cells(catalog)
     answers: dict[str, list[str]] = {answer(catalog, {}, "", language): []}
     for choice, by_column in choices(catalog).items():
@@ -137,7 +141,8 @@ def picker(catalog: Catalog, language: Language) -> str:
         made.append(f'<label{hidden}>{say(f"pick-{name}", language)} <select name="{name}">{listed}</select></label>')
     made += ["</div>", '<p class="ro-pick-answer" role="status"></p>', '<ul hidden markdown="1">']
     made += [f'<li data-for="{" ".join(keys)}" markdown="span">{text}</li>' for text, keys in answers.items()]
-    return "\n".join([*made, "</ul>", "</div>"]) + "\n"
+    option = frameworks.tabs(catalog, ["checkpointing"], language, "", first=True)
+    return "\n".join([*made, "</ul>", "", option, "</div>"]) + "\n"
 
 
 def choices(catalog: Catalog) -> dict[tuple[str, str, str, str], dict[str, list[Observed]]]:

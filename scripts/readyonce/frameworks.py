@@ -170,7 +170,6 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     }
     both: list[Setting] = ["checkpointing", "find-unused"]
     files["frameworks/settings.md"] = tabs(catalog, both, language, "")
-    files["frameworks/settings-first.md"] = tabs(catalog, both[:1], language, "", first=True)
     files["frameworks/defaults.md"] = defaults(catalog, language)
     return files
 
