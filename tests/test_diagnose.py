@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import zipfile
+from pathlib import Path
 
 import pytest
 from conftest import KNOWN, ROOT, command, edit
@@ -209,6 +210,164 @@ def test_our_own_pages_are_no_hit(path):
     answer = diagnose.diagnose(ENGINE, path.read_bytes())
     own = {path.stem} if KNOWN.is_generated(path) else set()
     assert answer.json["error"] in {None, *own}, (answer.json, answer.around)
+    if answer.json["words_of"]:  # a page on an error, whose title that is
+        assert {*answer.json["words_of"]} & {path.stem, *_errors_of(path)}, (answer.json, answer.around)
+
+
+def _errors_of(path):
+    return next((it.file.errors for id, it in KNOWN.incidents.items() if id in path.as_posix()), ())
+
+
+# ------------------------------------------------------------------------------ part of an error's text
+
+TITLES = {
+    family: [
+        it.title.en,
+        *(i.file.title[lang] for i in KNOWN.incidents.values() for lang in LANGUAGES if family == i.file.errors[0]),
+    ]
+    for family, it in KNOWN.families.items()
+}
+LEADS = [
+    "",
+    "RuntimeError: ",
+    "[rank0]: RuntimeError: ",
+    "报错：",
+    "报错：RuntimeError: ",
+    "> [rank1]: AssertionError: ",
+]
+
+
+@pytest.mark.parametrize("family", KNOWN.families)
+def test_a_title_is_known_or_belongs_to_its_error(family):
+    for title in TITLES[family]:
+        for lead in LEADS:
+            for end in ("", "…", "?", "。"):
+                answer = told(lead + title + end).json
+                assert answer["error"] == family or answer["words_of"] == [family], (lead + title + end, answer)
+
+
+@pytest.mark.parametrize("family", KNOWN.families)
+def test_a_line_cut_at_the_edge_belongs_to_its_error(family):
+    """From the first 30 letters of a message on, wherever it is cut; some texts begin as others do."""
+    for wording in KNOWN.families[family].wordings:
+        line = wording.all[0]
+        if wording.needs or line.startswith("assert"):
+            continue
+        for end in range(30, len(line)):
+            answer = told("Traceback (most recent call last):\n  ...\n[rank0]: RuntimeError: " + line[:end]).json
+            if line[:end].strip() not in sum(TITLES.values(), []):  # the whole title of another, maybe
+                assert answer["error"] == family or family in answer["words_of"], (line[:end], answer)
+            assert answer["kind"] != "fragment" or answer["line"] == 3
+
+
+@pytest.mark.parametrize(
+    "text, families",
+    [
+        ("The parameter 447 has already been reduced", ["zero-reduced-twice"]),
+        ("AssertionError: The parameter visual.blocks.0.attn.qkv.weight has already been red", ["zero-reduced-twice"]),
+        ("got [0] but expected shape compatible with", ["zero3-empty-gradient"]),
+        ("ready only once\nExpected to mark a variable ready only on", ["ddp-ready-twice"]),
+        ("Must flatten tensors with uniform", ["fsdp-dtype", "fsdp-requires-grad"]),
+        # Something else, or too little.
+        ("RuntimeError: Expected to mark a variable ready only one time", []),
+        ("The parameter 447 has already been registered", []),
+        ("The parameter", []),
+        ("RuntimeError: The size of tensor a (4) must match the size of tensor b (8) at non-singleton dimension 1", []),
+        ("The size of tensor a (4) must match the size of tensor b", []),
+        # Another error comes first.
+        ("torch.OutOfMemoryError: CUDA out of memory.\nExpected to mark a variable ready only once", []),
+        # Somebody writes about it.
+        ("If you see\n\nExpected to mark a variable ready only once\n\nread on.", []),
+        ("## Expected to mark a variable ready only once\n\nA guide.", []),
+        ("- RuntimeError: Expected to mark a variable ready only once", []),
+        ('raise RuntimeError(\n    "Expected to mark a variable ready only once"\n)', []),
+    ],
+)
+def test_part_of_an_error(text, families):
+    answer = told(text).json
+    assert answer["words_of"] == families
+    assert answer["kind"] == ("fragment" if families else "unknown")
+    assert answer["error"] is None and answer["incidents"] == [] and answer["fix"] is None
+
+
+def test_an_exception_that_is_cut_in_a_large_log():
+    """Only its own line is asked there, and it is not called an error of somebody else."""
+    log = (
+        "{'loss': 0.5}\n" * 100_000
+        + "Expected to mark a variable ready only once\n"
+        + "RuntimeError: Expected to mark a variable rea\n"
+    )
+    answer = told(log)
+    assert (answer.json["kind"], answer.json["line"]) == ("fragment", 100_002)
+    assert answer.json["words_of"] == ["ddp-ready-twice"] and answer.note is None
+
+
+def test_ordinary_text_holds_no_part_of_an_error():
+    """Source, also of the libraries that raise these errors, notes and logs of other failures, in pieces as people paste."""
+    paths = [*(ROOT / "scripts").rglob("*.py"), *(ROOT / "tests").glob("*.py"), ROOT / "README.md", ROOT / "LICENSE"]
+    for name in (
+        "torch/nn/parallel/*.py",
+        "torch/utils/checkpoint.py",
+        "torch/distributed/fsdp/*.py",
+        "deepspeed/runtime/zero/*.py",
+    ):
+        paths += [path for folder in sys.path for path in Path(folder).glob(name)]
+    paths += [path for path in LOGS if read(path)[0]["kind"] in ("unknown", "wrapper-only")]
+    lines = 0
+    for path in paths:
+        if path.name == "test_diagnose.py":  # the texts above
+            continue
+        rows = path.read_text(encoding="utf-8", errors="replace").split("\n")
+        lines += len(rows)
+        for at in range(0, len(rows), 400):
+            answer = told("\n".join(rows[at : at + 400]))
+            assert not answer.json["words_of"], (path, answer.json, answer.around)
+    assert lines >= 2000
+
+
+def test_the_words_for_part_of_an_error():
+    answer = told("RuntimeError: Expected to mark a variable ready only once")
+    for language, words in (("en", "not a whole error line"), ("zh", "不是完整的一行报错")):
+        assert words in report.text(ENGINE, answer, language) and words in report.markdown(ENGINE, answer, language)
+
+
+# ------------------------------------------------------------------------------ all of a text, and what is not known
+
+
+def test_every_known_error_of_a_text_is_told_by_its_line():
+    ours, other = error("zero-reduced-twice").strip(), error("no-grad-fn").strip()
+    text = f"{ours}\nstep\n{other}\n{error('inputs-without-grad')}"
+    answer = told(text)
+    assert answer.json["error"] == "zero-reduced-twice"
+    (also,) = answer.json["also"]  # a warning is no error
+    assert also["name"] == "no-grad-fn" and "grad_fn" in text.split("\n")[also["line"] - 1]
+    assert f"line {also['line']}" in report.text(ENGINE, answer, "en")
+    assert f"第 {also['line']} 行" in report.markdown(ENGINE, answer, "zh")
+    large = told("x\n" * (1 << 20) + text + "\n" + "y\n" * (1 << 20))
+    assert large.json["also"] == [{"name": "no-grad-fn", "line": also["line"] + (1 << 20)}]
+
+
+@pytest.mark.parametrize(
+    "text, covered",
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", False),
+        ("[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: bad config", False),
+        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2013, remote process exited", None),
+        ("no error at all", None),
+    ],
+)
+def test_an_error_that_is_not_covered_is_told_so(text, covered):
+    answer = told(text)
+    words = report.text(ENGINE, answer, "en")
+    assert answer.json["kind"] == "unknown" and (answer.note == "not-covered") == (covered is False)
+    assert ("does not cover" in words) == (covered is False)
+    assert ("Look further up" in words) == (covered is None)
+
+
+@pytest.mark.parametrize("data, words", [(b"", "empty"), (b" \n", "empty"), (b"\x89PNG\0\0", "binary")])
+def test_nothing_to_read_is_told_without_talk_of_tracebacks(data, words):
+    text = report.text(ENGINE, diagnose.diagnose(ENGINE, data), "en")
+    assert words in text and "raceback" not in text
 
 
 # ------------------------------------------------------------------------------ which answer
@@ -272,7 +431,8 @@ def test_json_has_the_agreed_keys_and_no_other_family():
     for path in LOGS:
         expected, text = read(path)
         answer = json.loads(told(text).to_json())
-        assert list(answer) == ["file", "kind", "error", "line", "incidents", "fix"]
+        assert list(answer) == ["file", "kind", "error", "line", "words_of", "also", "incidents", "fix"]
+        assert all(set(entry) == {"name", "line"} for entry in answer["also"])
         assert all(set(entry) == {"id", "why"} for entry in answer["incidents"])
 
 
@@ -304,8 +464,10 @@ def test_both_engines_say_the_same_of_every_fixture(twin, language):
     texts += ["\n".join(cut(read(path)[1].split("\n"))) for path in LOGS for cut in CUTS.values()]
     texts += [entry["message"] for entry in MESSAGES]
     texts += [text for groups in CONFUSERS.values() for group in groups.values() for text in group]
+    texts += [lead + title for lead in LEADS for titles in TITLES.values() for title in titles]
+    texts += [entry["message"][:end] for entry in MESSAGES for end in range(10, 150, 7)]
     assert twin(texts, language) == [told(text, language).to_json() for text in texts]
-    some = texts[:: len(CHANGES)]
+    some = texts[:: len(CHANGES) - 1] + texts[-40:]
     assert twin(some, language, comment=True) == [
         report.markdown(ENGINE, told(text, language), language) for text in some
     ]
@@ -417,7 +579,7 @@ def run(*arguments, **options):
     return command("diagnose", *map(str, arguments), **options)
 
 
-CODES = {"known": 0, "look-alike": 0, "unknown": 1, "wrapper-only": 3}
+CODES = {"known": 0, "look-alike": 0, "fragment": 1, "unknown": 1, "wrapper-only": 3}
 
 
 @pytest.mark.parametrize("path", LOGS[::7], ids=lambda path: path.stem)
@@ -434,6 +596,12 @@ def test_command(tmp_path, path, form):
         assert KNOWN.families[expected["error"]].title.en in said.stdout
     piped = run("-", "--format", form, input=text)
     assert piped.stdout == said.stdout.replace(str(log), "-")
+
+
+def test_part_of_an_error_is_no_diagnosis_for_a_program():
+    said = run("-", "--format", "json", input="RuntimeError: Expected to mark a variable ready only once")
+    assert said.returncode == CODES["fragment"]
+    assert json.loads(said.stdout)["words_of"] == ["ddp-ready-twice"]
 
 
 def test_folders_globs_and_gzip(tmp_path):

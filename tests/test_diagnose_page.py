@@ -7,7 +7,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from conftest import ROOT, visit
+from conftest import ROOT, visit, wait_until
 from test_diagnose import LOGS, read, told
 
 LOG = read(next(path for path in LOGS if path.stem == "RO-0003-command-reported@flagembedding-1.4.2"))[1]
@@ -52,7 +52,7 @@ def test_paste(page, language, first):
     it.fill("#ro-log", LOG)
     text = answered(it)
     assert first in text and "use_reentrant" in text
-    winning = it.inner_text(".ro-around mark")
+    winning = it.text_content(".ro-around mark")
     assert winning.split()[0] == str(told(LOG).json["line"]) and "Expected to mark" in winning
     assert "Expected to mark" in it.inner_text('[data-ro="status"]')  # which a screen reader is told
     links = it.eval_on_selector_all(".ro-answer ol a", "links => links.map(link => link.href)")
@@ -61,10 +61,74 @@ def test_paste(page, language, first):
     it.wait_for_selector(".ro-answer .md-button:text-matches('Copied|已复制')")
 
 
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desktop", "phone"])
+def test_answer_and_fix_are_in_sight(page, size):
+    """The heading is where one reads on, the fix in the same screen, with its copy button; the log makes room."""
+    it = page()
+    it.set_viewport_size({"width": size[0], "height": size[1]})
+    it.fill("#ro-log", LOG)
+    answered(it)
+    wait_until(it, "document.activeElement.classList.contains('ro-verdict')")
+    tops = it.evaluate(
+        """() => [".ro-verdict", ".ro-answer pre"].map(name => document.querySelector(name).getBoundingClientRect().top / innerHeight)"""
+    )
+    assert 0 <= tops[0] < 0.75 and tops[0] < tops[1] < 0.95, tops
+    assert it.get_attribute("#ro-log", "rows") == "3"
+    assert it.evaluate("!document.querySelector('.ro-around').closest('details').open")
+    it.click(".ro-answer .ro-take")
+    wait_until(it, "navigator.clipboard.readText().then(text => text.includes('use_reentrant'))")
+
+
+def test_the_cursor_stays_where_one_types(page):
+    it = page()
+    it.focus("#ro-log")
+    for part in ("Error", " no d", "istan", "ce"):
+        it.keyboard.type(part)
+        it.wait_for_timeout(250)
+    answered(it)
+    assert it.evaluate("document.activeElement.id") == "ro-log"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_an_example(page, language):
+    it = page(language)
+    it.click('[data-ro="example"]')
+    assert "RO-0003" in answered(it)
+
+
+@pytest.mark.parametrize(
+    "text, kind, words",
+    [
+        ("Expected to mark a variable ready only once", "fragment", "not a whole error line"),
+        ("torch.OutOfMemoryError: CUDA out of memory.", "unknown", "does not cover"),
+        (
+            LOG + "\nRuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+            "known",
+            "Also in",
+        ),
+    ],
+    ids=["fragment", "not covered", "two"],
+)
+def test_other_answers(page, text, kind, words):
+    it = page()
+    it.fill("#ro-log", text)
+    said = answered(it)
+    assert words in said and "Look further up" not in said
+    assert it.query_selector(f".ro-verdict.ro-kind-{kind}")
+
+
+@pytest.mark.parametrize("content, words", [(b"", "empty"), (b"\x89PNG\0\0\0", "binary")], ids=["empty", "binary"])
+def test_nothing_to_read_gets_a_sentence_alone(page, content, words):
+    it = page()
+    choose(it, "some.file", content)
+    said = answered(it)
+    assert words in said and "raceback" not in said and not it.query_selector(".ro-answer .md-button")
+
+
 def test_log_in_the_fragment_and_the_bookmarklet(page):
     it = page(fragment="#log=" + quote("RuntimeError: 'weight' must be 2-D <img src=x onerror=alert(1)>"))
     assert "must be 2-D" in answered(it)
-    assert not it.query_selector(".ro-answer img") and "<img" in it.inner_text(".ro-around")
+    assert not it.query_selector(".ro-answer img") and "<img" in it.text_content(".ro-around")
     script = it.get_attribute('[data-ro="bookmarklet"]', "href")
     assert script.startswith("javascript:") and "#log=" in script and "getSelection" in script
 
@@ -107,6 +171,8 @@ def test_keyboard_reaches_everything(page):
     it.focus("#ro-log")
     it.keyboard.insert_text(LOG[-4000:] if "Expected" in LOG[-4000:] else LOG)
     answered(it)
+    it.click(".ro-answer details:last-of-type > summary")
+    it.focus("#ro-log")
     seen = set()
     for _ in range(40):
         it.keyboard.press("Tab")
@@ -115,7 +181,7 @@ def test_keyboard_reaches_everything(page):
                 "document.activeElement.dataset.ro || document.activeElement.classList[0] || document.activeElement.tagName"
             )
         )
-    assert {"file", "bookmarklet", "ro-around", "md-button"} <= seen
+    assert {"file", "example", "bookmarklet", "ro-take", "ro-around", "md-button"} <= seen
     assert it.evaluate("document.querySelector('#ro-log').labels.length") == 1
 
 

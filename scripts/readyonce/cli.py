@@ -133,7 +133,15 @@ def diagnose(options) -> int:
         raise _usage(str(error)) from None
     for fault in faults:
         print(f"readyonce: {printable(fault)}", file=sys.stderr)
-    return USAGE if faults else DIFFERENT if "unknown" in kinds else WRAPPER if "wrapper-only" in kinds else GOOD
+    return (
+        USAGE
+        if faults
+        else DIFFERENT
+        if kinds & {"unknown", "fragment"}
+        else WRAPPER
+        if "wrapper-only" in kinds
+        else GOOD
+    )
 
 
 def _rules():
@@ -161,7 +169,7 @@ def _show(rules, answer, options) -> str:
     elif form == "text":
         head = "" if [name] == options.files or name == "-" else f"== {printable(inputs.shown(name))}\n"
         print(head + report.text(rules, answer, answer.language, colour=sys.stdout.isatty()) + "\n", flush=True)
-    elif options.github_event and kind == "unknown":
+    elif options.github_event and kind in ("unknown", "fragment"):
         print("Nothing known in this issue: no comment.", file=sys.stderr)
     else:
         print(printable(report.markdown(rules, answer, answer.language)), flush=True)
@@ -683,8 +691,9 @@ def _parser() -> argparse.ArgumentParser:
         "--github-event event.json",
     )
     it.epilog += (
-        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, 2 bad usage, or something"
-        "\nthat cannot be read (the rest is answered), 3 nothing unknown, but only a launcher's report in at least one"
+        "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, or"
+        "\nno more than part of an error's text, 2 bad usage, or something that cannot be read (the rest is answered),"
+        "\n3 nothing unknown, but only a launcher's report in at least one"
     )
     it.add_argument("files", metavar="FILE", nargs="*", help="files, folders, globs, .gz; `-` or none: standard input")
     it.add_argument(

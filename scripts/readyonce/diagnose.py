@@ -29,6 +29,14 @@ MARGIN, RIM = 32 << 10, 8 << 10  # what is read around them; what begins in the 
 NEAR = 4096  # bytes of its line that are looked at on either side of an error's text, where few decide
 SHOWN = 2000  # bytes of a line that are shown
 AROUND = 3  # lines shown before and after the winning one
+TYPED_IN = (
+    64 << 10
+)  # up to this size a text is looked through for parts of errors, line by line; above, its exception only
+LEAD, PART_OF, BETWEEN = (
+    40,
+    20,
+    120,
+)  # letters before a part of an error, at least of it, and between two of its literals
 
 _COLOUR = re.compile(
     rb"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m"
@@ -55,6 +63,8 @@ _LISTED = re.compile(rb"(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$")
 _STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
 _OPENING = (b'"', b"'")
 _RAISED = (b"raise ", b"warnings.warn(")
+_COLON = re.compile(b":|" + "：".encode())
+_CLOSING = re.compile(b"(?:[.,:;!?]|" + b"|".join(char.encode() for char in "。，！？…") + b")+$")
 _GAP = re.compile(b"[" + re.escape(_DELETED) + b"]*")
 _WORD = re.compile(rb"(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])")
 # The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
@@ -108,6 +118,10 @@ class Rules:
             for family in data["families"]
             for wording in family["wordings"]
         ]
+        self.titles = [(family["family"], _bare(family["title"])) for family in data["families"]]
+        self.titles += [(it["errors"][0], _bare(title)) for it in data["incidents"] for title in it["titles"]]
+        # A text that needs other words beside it is too common for its parts to say anything; source is in every traceback.
+        self.told = [it for it in self.wordings if not it.needs and not it.all[0].startswith(b"assert")]
         self.launcher = _literals(data["launcher"])
         self.launcher_errors = _literals(data["launcherErrors"])
         self.consequences = _literals(data["consequences"])
@@ -147,6 +161,10 @@ class Rules:
 
 def _sketch(text: bytes) -> bytes:
     return text.translate(None, _COMMON)
+
+
+def _bare(title: str) -> bytes:
+    return _CLOSING.sub(b"", squeeze(title.encode()))
 
 
 def _literals(texts: Iterable[str]) -> list[bytes]:
@@ -275,6 +293,48 @@ class _Form:
         clause = re.split(rb"[:\])]", bare[-400:])[-1]
         return not typed and wording.all[0][:1].isupper() and len(_WORD.findall(clause)) >= 2
 
+    def part_of(self, rules: Rules, index: int) -> list[str]:
+        """The families whose title or text this piece is a part of, and nothing besides."""
+        piece, whole = self.pieces[index], self.body(index, 401)
+        if not 14 <= len(whole) <= 400:
+            return []
+        starts = [0, *(colon.end() for colon in _COLON.finditer(whole, 0, LEAD + 3))]
+        for start in starts:
+            if start > LEAD or any(sign in whole[:start] for sign in (b"(", b"=")):
+                break
+            body = _CLOSING.sub(b"", whole[start:])
+            names = {name for name, title in rules.titles if body == title}
+            if not names and len(body) >= PART_OF:
+                names = {name for name, title in rules.titles if body in title}
+                names |= {wording.family for wording in rules.told if _is_part(body, wording.all)}
+            if names:
+                return [] if len(names) > 3 or self._written_of(rules, index, piece) else sorted(names)
+        return []
+
+    def _written_of(self, rules: Rules, index: int, piece: bytes) -> bool:
+        """Whether a guide, a list or source code says it."""
+        return (
+            _Quoting(rules, self, index).spoken <= len(piece)
+            or any(remark in piece for remark in rules.remarks)
+            or bool(_LISTED.match((piece.split(None, 1) or [b""])[0]))
+            or (len(self.pieces) > 1 and bool(_STRING.match(piece.lstrip(b" \t"))))
+        )
+
+
+def _is_part(body: bytes, literals: tuple[bytes, ...]) -> bool:
+    """Whether a text ends inside a wording, and begins in it; between two literals there may be a name or a number."""
+    joined = b"".join(literals)
+    if body in joined:
+        return True
+    if len(literals) < 2:
+        return False
+    at = body.find(literals[1][:HEAD])
+    if at < HEAD or not joined[len(literals[0]) :].startswith(body[at:]):
+        return False
+    begun = literals[0].find(body[:HEAD])
+    known = literals[0][begun:] if begun >= 0 else b""
+    return bool(known) and body.startswith(known) and at - len(known) <= BETWEEN
+
 
 class _Quoting:
     """A piece that quotes errors, and what is asked of it for each: there may be thousands on one line."""
@@ -337,7 +397,7 @@ def _raw_offset(piece: bytes, offset: int, letters: int) -> int:
 class Findings:
     """What was found so far, in one text or in the parts of a large one, in their order."""
 
-    hits: dict[str | None, tuple[int, str]] = field(default_factory=dict)  # yields → (line, family), the earliest
+    hits: dict[tuple[str | None, str], int] = field(default_factory=dict)  # (yields, family) → its first line
     done: set[int] = field(default_factory=set)  # wordings that were hit: numbers in the rules
     error: int | None = None  # first line of an exception of no known family
     cause: int | None = None  # of one that does not follow from something else
@@ -358,8 +418,6 @@ class Findings:
         high = len(form.text) - high
         self._settle(line)
         self.clues |= {clue for clue in rules.clues if clue in form.text}
-        if self.hits.get(None, (line,))[0] < line:  # nothing further down comes before it
-            return
         for number, wording in enumerate(rules.wordings):
             if number not in self.done and (not wording.needs or any(need in self.clues for need in wording.needs)):
                 self._look_for(rules, form, number, low, high)
@@ -382,8 +440,8 @@ class Findings:
             first, last = form.lines[form.piece_at(start)], form.lines[form.piece_at(end - 1)]
             self.explained.update(range(first, min(last, first + 50) + 1))
             if not form.mentioned(rules, wording, start, end):
-                hit = (first, wording.family)
-                self.hits[wording.yields] = min(self.hits.get(wording.yields, hit), hit)
+                hit = (wording.yields, wording.family)
+                self.hits[hit] = min(self.hits.get(hit, first), first)
                 self.done.add(number)
                 return
             low = start + 1
@@ -401,19 +459,26 @@ class Findings:
             else settled
         )
 
+    def first(self, yields: str | None) -> tuple[int, str] | None:
+        return min(((line, family) for (kind, family), line in self.hits.items() if kind == yields), default=None)
+
     def verdict(self) -> tuple[str | None, int | None, bool]:
         """(family, line, whether only a launcher speaks)."""
-        end = 1 << 62
-        error, cause = self._first(self.error, self.errors, end), self._first(self.cause, self.causes, end)
-        if hit := self.hits.get(None):
+        error, cause = self.exceptions()
+        if hit := self.first(None):
             return hit[1], hit[0], False
-        if (hit := self.hits.get("consequence")) and not (cause and cause < hit[0]):
+        if (hit := self.first("consequence")) and not (cause and cause < hit[0]):
             return hit[1], hit[0], False
         if self.launcher and not error:
             return None, self.launcher, True
-        if (hit := self.hits.get("warning")) and not (error or self.launcher or self.progress):
+        if (hit := self.first("warning")) and not (error or self.launcher or self.progress):
             return hit[1], hit[0], False
         return None, error, False
+
+    def exceptions(self) -> tuple[int | None, int | None]:
+        """The lines of the first exception of no known family, and of the first that follows from nothing else."""
+        end = 1 << 62
+        return self._first(self.error, self.errors, end), self._first(self.cause, self.causes, end)
 
 
 def _rank(text: bytes) -> str | None:
@@ -432,7 +497,7 @@ class Answer:
     line: int | None = None  # of the first unknown exception too
     rank: str | None = None
     around: list[tuple[int, str]] = field(default_factory=list)
-    note: str | None = None  # `empty` or `binary`
+    note: str | None = None  # `empty`, `binary`, or of an unknown exception that is the error: `not-covered`
 
     def to_json(self) -> str:
         text = json.dumps(self.json, ensure_ascii=False, separators=(",", ":"))
@@ -441,10 +506,15 @@ class Answer:
         )  # JSON escapes the others
 
 
-def answer(rules: Rules, found: Findings, file: str, language: str) -> Answer:
+def answer(
+    rules: Rules, found: Findings, file: str, language: str, part: tuple[int, list[str]] | None = None
+) -> Answer:
     family, line, launcher = found.verdict()
+    line, words_of = part or (line, [])
     own = family is not None and rules.families[family]["page"] == "own"
-    kind = "wrapper-only" if launcher else "unknown" if family is None else "known" if own else "look-alike"
+    kind = "wrapper-only" if launcher else "fragment" if part else "known" if own else "look-alike"
+    if kind == "look-alike" and family is None:
+        kind = "unknown"
     ranked = []
     for incident in rules.data["incidents"] if own else []:
         if family in incident["errors"]:
@@ -455,11 +525,19 @@ def answer(rules: Rules, found: Findings, file: str, language: str) -> Answer:
         "file": file,
         "kind": kind,
         "error": family,
-        "line": line if family or launcher else None,
+        "line": None if kind == "unknown" else line,
+        "words_of": words_of,
+        "also": [
+            {"name": name, "line": at}
+            for at, name in sorted((at, name) for (yields, name), at in found.hits.items() if yields != "warning")
+            if name != family
+        ],
         "incidents": [{"id": id, "why": why} for _, id, why in sorted(ranked)],
     }
     json_["fix"] = _fix(rules, family, json_["incidents"], found.clues, language) if own else None
-    return Answer(json_, language, line, found.rank if launcher else None)
+    error, cause = found.exceptions()
+    note = "not-covered" if kind == "unknown" and error and error == cause else None
+    return Answer(json_, language, line, found.rank if launcher else None, note=note)
 
 
 def _fix(rules: Rules, family: str, ranked: list[dict], clues: set[bytes], language: str) -> dict[str, Any]:
@@ -515,13 +593,31 @@ def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: 
     if len(start) <= WHOLE:
         if note is None:
             found.read(rules, start)
-            kept.lines(start, 1, found)
+            kept.lines(start, 1, found.verdict()[1])
     elif note != "binary":
         blank = _read_parts(rules, found, kept, _blocks(start, blocks))
         note = "empty" if blank else None
-    told = answer(rules, found, file, language)
-    told.note, told.around = note, kept.around(told.line)
+    part = _part(rules, found, kept, start) if note is None else None
+    told = answer(rules, found, file, language, part)
+    told.note, told.around = note or told.note, kept.around(told.line)
     return told
+
+
+def _part(rules: Rules, found: Findings, kept: _Kept, start: bytes) -> tuple[int, list[str]] | None:
+    """(line, families) of words that belong to an error without being a whole one; only where nothing else is found."""
+    family, error, launcher = found.verdict()
+    typed_in = len(start) <= TYPED_IN
+    if family or launcher or not (typed_in or error):
+        return None
+    rows = [] if typed_in else kept.around(error)
+    form = _Form(start, 1) if typed_in else _Form("\n".join(row for _, row in rows).encode(), rows[0][0] if rows else 1)
+    for index, line in enumerate(form.lines):
+        if line > (error or line):
+            return None
+        if (typed_in or line == error) and line not in found.explained and (names := form.part_of(rules, index)):
+            kept.lines(start, 1, line)
+            return line, names
+    return None
 
 
 def _at_least(size: int, blocks: Iterator[bytes]) -> bytes:
@@ -580,7 +676,7 @@ def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[byt
             rims = (head + window[:RIM] if here.any else b"", b"" if last else window[-RIM:])
             at = line + region.count(b"\n", 0, begin)
             found.read(rules, head + window, at, rims)
-            kept.lines(head + window, at, found)
+            kept.lines(head + window, at, found.verdict()[1])
         blank = blank and not block.strip()
         cut = max(0, end - MARGIN)
         begun.goes_by(region[:cut])
@@ -632,8 +728,7 @@ class _Kept:
     def __init__(self):
         self.seen: dict[int, list[tuple[int, str]]] = {}
 
-    def lines(self, text: bytes, first: int, found: Findings) -> None:
-        line = found.verdict()[1]
+    def lines(self, text: bytes, first: int, line: int | None) -> None:
         if line and line not in self.seen and first <= line:
             rows = text.split(b"\n")
             at = line - first

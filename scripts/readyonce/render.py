@@ -817,6 +817,7 @@ def diagnose_links(catalog: Catalog) -> str:
     """Every page that a diagnosis may lead to; the script takes the addresses from here, as this build has them."""
     targets = {id: f"incidents/{id}.md" for id in catalog.incidents}
     targets |= {name: f"errors/{family.source}" for name, family in catalog.families.items()}
+    targets["errors"] = "errors/index.md"
     return "".join(f'- [{name}]({target}){{ data-ro-to="{name}" }}\n' for name, target in targets.items())
 
 

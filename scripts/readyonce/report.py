@@ -14,8 +14,10 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
     kind, family = told.json["kind"], rules.families.get(told.json["error"] or "")
     colon, semicolon = say(rules, "colon", language), say(rules, "semicolon", language)
     lines = []
-    if kind in ("wrapper-only", "unknown"):
-        lines += [line.replace("`", "") for line in _without_answer(rules, told, language)]
+    if not family:
+        named = [rules.families[name] for name in told.json["words_of"]]
+        titles = [it["title"] for it in named]
+        lines += [line.replace("`", "") for line in _without_answer(rules, told, language, titles)]
         if kind == "unknown" and (form := issue_form(rules, told)):
             lines += ["", say(rules, "send", language, form)]
     else:
@@ -27,6 +29,11 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
     for number, line in told.around:
         mark, style = (">", bold) if number == told.json["line"] else (" ", faint)
         lines.append(f"{mark}{number:7}  {style}{printable(line).expandtabs(4)[:160]}{off}")
+    if told.json["also"]:
+        lines += ["", say(rules, "also-known", language) + colon.rstrip()]
+        for entry in told.json["also"]:
+            where = say(rules, "at-line", language, entry["line"])
+            lines.append(f"  {rules.families[entry['name']]['title']}{say(rules, 'brackets', language, where)}")
     if told.json["incidents"]:
         lines += ["", say(rules, "incidents", language) + colon.rstrip()]
         for entry in told.json["incidents"]:
@@ -37,9 +44,14 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
             )
     if told.json["fix"]:
         lines += ["", *_steps(rules, told.json["fix"], language)]
+    prefix = _prefix(rules, language)
+    if kind == "fragment" and prefix:
+        lines += ["", *(f"{say(rules, 'more', language)}{colon}{prefix}{it['path']}" for it in named)]
+    elif told.note == "not-covered" and prefix:
+        lines += ["", f"{say(rules, 'all-errors', language)}{colon}{prefix}errors/"]
     if family:
         path = family["path"] + ("#cases" if kind == "known" else "")
-        if prefix := _prefix(rules, language):
+        if prefix:
             lines.append(f"{say(rules, 'cases' if kind == 'known' else 'more', language)}{colon}{prefix}{path}")
     return "\n".join(lines)
 
@@ -53,8 +65,11 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
         return f"[{words}]({prefix}{path})" if prefix else words
 
     lines = []
-    if kind in ("wrapper-only", "unknown"):
-        lines += _without_answer(rules, told, language)
+    if not error:
+        named = [rules.families[name] for name in told.json["words_of"]]
+        lines += _without_answer(
+            rules, told, language, [link(f"`{it['title'].replace('`', '')}`", it["path"]) for it in named]
+        )
     else:
         family = rules.families[error]
         where = say(rules, "brackets", language, say(rules, "at-line", language, line))
@@ -78,6 +93,12 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
             lines += ["", *_steps_markdown(rules, told.json["fix"], language)]
         if incidents:
             lines += ["", f"{say(rules, 'cases', language)}{colon}{link(f'errors/{error}', family['path'] + '#cases')}"]
+    if told.json["also"]:
+        lines += ["", say(rules, "also-known", language) + colon.rstrip(), ""]
+        for entry in told.json["also"]:
+            other = rules.families[entry["name"]]
+            where = say(rules, "brackets", language, say(rules, "at-line", language, entry["line"]))
+            lines.append(f"- {link('`' + other['title'] + '`', other['path'])}{where}")
     return "\n".join([*lines, "", f"<sub>ReadyOnce. {say(rules, 'footer', language)}</sub>", ""])
 
 
@@ -168,9 +189,11 @@ def issue_form(rules: Rules, told: Answer) -> str | None:
     return f"{rules.data['repo']}/issues/new?template=unknown-error.yml&error={quote(line, safe='')}"
 
 
-def _without_answer(rules: Rules, told: Answer, language: str) -> list[str]:
-    if told.json["kind"] == "unknown":
-        return [say(rules, told.note or "not-known", language), "", say(rules, "keep", language)]
+def _without_answer(rules: Rules, told: Answer, language: str, words_of: list[str]) -> list[str]:
+    if told.json["kind"] != "wrapper-only":
+        key = "fragment" if words_of else told.note or "not-known"
+        sentence = say(rules, key, language, say(rules, "or", language).join(words_of))
+        return [sentence, "", say(rules, f"{key}-next", language)]
     rank = "" if told.rank is None else say(rules, "wrapper-rank", language, told.rank)
     return [
         say(rules, "wrapper", language),

@@ -37,6 +37,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
             {
                 "id": incident.id,
                 "errors": incident.file.errors,
+                "titles": [incident.file.title[language] for language in LANGUAGES],
                 "short": incident.file.short.model_dump(),
                 "fix": incident.file.fix.text.model_dump(),
                 "option": incident.file.fix.option,

@@ -1,4 +1,4 @@
-/* The page Diagnose. The log stays in this tab: it goes to a worker made from a Blob, and into the page as text only. */
+/* The box of Diagnose, on its page and on the home page. The log stays in this tab: it goes to a worker made from a Blob, and into the page as text only. */
 
 (() => {
   "use strict";
@@ -17,9 +17,10 @@
     const rules = window.readyonceRules, engine = readyonceEngine(), loaded = engine.load(rules);
     const say = (key, ...values) => values.reduce((text, value) => text.replace("{}", () => value), rules.words[key][language]);
     const links = new Map([...root.querySelectorAll("[data-ro-to]")].map((link) => [link.dataset.roTo, link.getAttribute("href")]));
-    let round = 0, comment = "", aside = "", busy;
+    const rows = input.rows;
+    let typing = false, round = 0, comment = "", aside = "", busy;
 
-    root.hidden = false;
+    for (const part of document.querySelectorAll(".ro-diagnose")) part.hidden = false;
 
     // ---------------------------------------------------------------- asking
 
@@ -66,11 +67,17 @@
 
     function stopped(words) {
       replaced();
+      refused(words);
+    }
+
+    function refused(words) {
       status.textContent = words;
+      answer.replaceChildren(element("p", words));
     }
 
     /** From here on only what is asked now may answer. */
-    function begin() {
+    function begin(typed = false) {
+      typing = typed;
       if (busy) replaced();
       answer.replaceChildren();
       status.textContent = root.dataset.reading;
@@ -78,10 +85,10 @@
       return (round += 1);
     }
 
-    function ask(log, name, words = "") {
-      begin();
+    function ask(log, name, words = "", typed = false) {
+      begin(typed);
       if (log.length > LARGEST) {
-        status.textContent = root.dataset.large;
+        refused(root.dataset.large);
         return;
       }
       aside = words;
@@ -106,7 +113,7 @@
       if (log && (log.length || !words)) {
         const wide = log[0] === 0xff && log[1] === 0xfe ? "utf-16le" : log[0] === 0xfe && log[1] === 0xff ? "utf-16be" : null;
         ask(wide ? new TextDecoder(wide).decode(log) : log, chosen.name, words);
-      } else status.textContent = words || root.dataset.large;
+      } else refused(words || root.dataset.large);
     }
 
     const isPacked = (data, at) => data[at] === 0x1f && data[at + 1] === 0x8b;
@@ -164,10 +171,18 @@
         ask(text, "paste");
       }
     });
-    let waiting;
+    let waiting, length = 0;
     input.addEventListener("input", () => {
       clearTimeout(waiting);
-      waiting = setTimeout(() => ask(input.value, "paste"), 150);
+      waiting = setTimeout(() => {
+        const typed = Math.abs(input.value.length - length) < 20; // letter by letter: the cursor stays where it is
+        length = input.value.length;
+        ask(input.value, "paste", "", typed);
+      }, 150);
+    });
+    at("example").addEventListener("click", () => {
+      input.value = root.querySelector("[hidden] pre code").textContent;
+      ask(input.value, "paste");
     });
     file.addEventListener("change", () => file.files.length && askFile(file.files[0]));
     for (const name of ["dragover", "drop"]) {
@@ -192,11 +207,6 @@
     window.addEventListener("hashchange", brought);
     brought();
 
-    // Nothing that a link to this page can bring: such an address is decoded before it runs, on whatever page that is.
-    const page = JSON.stringify(`${location.protocol}//${location.host}${location.pathname}#log=`).replaceAll("%", "%25");
-    at("bookmarklet").href = `javascript:void open(${page}+encodeURIComponent(String(getSelection()).slice(0,500000)))`;
-    at("bookmarklet").addEventListener("click", (event) => event.preventDefault());
-
     // ---------------------------------------------------------------- showing
 
     function element(name, content, className) {
@@ -218,55 +228,65 @@
       return link;
     }
 
+    /** The answer first: what it is, what to do, which case; then what it was read from. */
     function show(told, text) {
-      const { kind, error, line, incidents } = told.json;
-      const family = error && loaded.families.get(error);
+      const { kind, error, line, incidents, words_of: wordsOf, also, fix } = told.json;
+      const family = error && loaded.families.get(error), { note } = told;
       comment = text;
       answer.replaceChildren();
-      if (kind === "unknown" && told.note === "empty") {
+      if (note === "empty" && told.json.file === "paste") {
         status.textContent = "";
+        input.rows = rows;
         return;
       }
-      const title = kind === "wrapper-only" ? say("wrapper") : kind === "unknown" ? say(told.note || "not-known") : family.title;
-      status.textContent = line && family ? `${title} · ${say("at-line", line)}` : title;
-      answer.append(element("p", kind === "unknown" || kind === "wrapper-only" ? title : [element("strong", [linked(family.title, error)])], `ro-verdict ro-kind-${kind}`));
+      const title = (name) => loaded.families.get(name).title;
+      const key = kind === "wrapper-only" ? "wrapper" : kind === "fragment" ? kind : note || "not-known";
+      const names = wordsOf.map(title).join(say("or"));
+      const heading = element("h2", family ? [linked(family.title, error)] : say(key, names), `ro-verdict ro-kind-${kind}`);
+      heading.tabIndex = -1;
+      status.textContent = family ? `${family.title} · ${say("at-line", line)}` : heading.textContent;
+      answer.append(heading);
       if (kind === "wrapper-only") {
         answer.append(element("p", say("wrapper-up", told.rank === null ? "" : say("wrapper-rank", told.rank))), element("p", say("wrapper-file")));
-      } else if (kind === "unknown") {
-        answer.append(element("p", say("keep")));
+      } else if (!family) {
+        answer.append(element("p", say(`${key}-next`)));
+        if (wordsOf.length) answer.append(element("ul", wordsOf.map((name) => element("li", [linked(title(name), name)]))));
+        if (note === "not-covered") answer.append(element("p", [linked(say("all-errors"), "errors")]));
       } else {
         if (kind === "look-alike") answer.append(element("p", say("look-alike"), "ro-small"));
         answer.append(element("p", family.text[language]));
       }
-      if (told.around.length) answer.append(surroundings(told));
-      if (incidents.length) {
-        answer.append(element("p", [element("strong", say("incidents"))]));
-        const list = answer.appendChild(element("ol"));
-        for (const { id, why } of incidents) {
-          const incident = rules.incidents.find((one) => one.id === id);
-          const item = list.appendChild(element("li", [linked(`${id} · ${incident.short[language]}`, id)]));
-          item.append(element("br"), element("span", why.join(say("semicolon")) || say("nothing"), "ro-small"));
-        }
+      if (fix) showFix(fix);
+      if (incidents.length) answer.append(element("p", [linked(say("cases"), error, "#cases")]), element("p", [element("strong", say("incidents"))]));
+      if (incidents.length) answer.append(element("ol", incidents.map(({ id, why }) => {
+        const { short } = rules.incidents.find((one) => one.id === id);
+        return element("li", [linked(`${id} · ${short[language]}`, id), say("colon"), element("span", why.join(say("semicolon")) || say("nothing"), "ro-small")]);
+      })));
+      if (also.length) {
+        answer.append(element("p", [element("strong", say("also-known"))]));
+        answer.append(element("ul", also.map(({ name, line }) => element("li", [linked(title(name), name), say("brackets", say("at-line", line))]))));
       }
-      if (told.json.fix) showFix(told.json.fix);
-      if (incidents.length) {
-        answer.append(element("p", [linked(say("cases"), error, "#cases")]));
-      }
-      if (kind === "unknown" && rules.repo) {
+      if (told.around.length) answer.append(surroundings(told, note === "not-covered"));
+      if (kind === "unknown" && rules.repo && (!note || note === "not-covered")) {
         const winning = (told.around.find(([number]) => number === told.line) || [0, ""])[1].trim();
         const form = element("a", root.dataset.send);
         form.href = `${rules.repo}/issues/new?template=unknown-error.yml&error=${encodeURIComponent(Array.from(winning).slice(0, 200).join("").replace(/\p{Cs}/gu, "\ufffd"))}`;
         answer.append(element("p", [form]));
       }
+      if (note === "empty" || note === "binary") return;
       const copy = element("button", root.dataset.copy, "md-button");
       copy.type = "button";
       copy.addEventListener("click", () => copied(copy));
       answer.append(element("p", [copy]), element("p", say("footer"), "ro-small"));
+      if (typing) return;
+      input.rows = 3; // the answer is what is wanted now
+      heading.focus({ preventScroll: true });
+      heading.scrollIntoView();
     }
 
     function showFix(fix) {
       const first = fix.incident === null ? say("fix") : say("first") + say("brackets", fix.incident);
-      answer.append(element("p", [element("strong", first), element("br"), element("span", fix.text)]));
+      answer.append(element("p", [element("strong", first), say("colon"), element("span", fix.text)]));
       let to = answer;
       for (const [form, whole] of engine.formsOf(fix)) {
         if (!whole && to === answer) to = answer.appendChild(element("details", [element("summary", say("stacks"))]));
@@ -278,12 +298,15 @@
     }
 
     function plain(text) {
-      const code = element("code");
+      const code = element("code"), copy = element("button", "", "ro-take");
       code.textContent = text;
-      return element("pre", [code]);
+      copy.type = "button";
+      copy.title = root.dataset.take;
+      copy.dataset.clipboardText = text; // the theme copies it, and says so
+      return element("pre", [copy, code]);
     }
 
-    function surroundings(told) {
+    function surroundings(told, open) {
       const code = element("code");
       for (const [number, text] of told.around) {
         const row = document.createElement(number === told.line ? "mark" : "span");
@@ -292,7 +315,9 @@
       }
       const box = element("pre", [code], "ro-around");
       box.tabIndex = 0;
-      return box;
+      const fold = element("details", [element("summary", root.dataset.quoted), box]);
+      fold.open = open;
+      return fold;
     }
 
     async function copied(button) {
@@ -310,5 +335,12 @@
       }
       button.textContent = root.dataset.copied;
     }
+
+    // Nothing that a link to this page can bring: such an address is decoded before it runs, on whatever page that is.
+    const page = JSON.stringify(`${location.protocol}//${location.host}${location.pathname}#log=`).replaceAll("%", "%25");
+    const bookmarklet = document.querySelector('[data-ro="bookmarklet"]');
+    if (!bookmarklet) return; // the box on another page
+    bookmarklet.href = `javascript:void open(${page}+encodeURIComponent(String(getSelection()).slice(0,500000)))`;
+    bookmarklet.addEventListener("click", (event) => event.preventDefault());
   });
 })();

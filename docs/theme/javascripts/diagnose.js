@@ -7,6 +7,7 @@ function readyonceEngine() {
   "use strict";
 
   const REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3, NEAR = 4096, SHOWN = 2000;
+  const TYPED_IN = 64 << 10, LEAD = 40, PART_OF = 20, BETWEEN = 120;
   const encoder = new TextEncoder();
   const decoder = new TextDecoder("windows-1252"); // one character for each byte
   const bytes = (text) => decoder.decode(encoder.encode(text));
@@ -34,6 +35,8 @@ function readyonceEngine() {
   const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
   const LISTED = /^(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
   const STRING = /^[bfruBFRU]{0,2}(["'])/;
+  const COLON = new RegExp(`:|${bytes("：")}`, "g");
+  const CLOSING = new RegExp(`(?:[.,:;!?]|${["。", "，", "！", "？", "…"].map(bytes).join("|")})+$`);
   const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
 
   const squeeze = (text) => text.replace(ALL_DELETED, "");
@@ -47,6 +50,8 @@ function readyonceEngine() {
   }
 
   // ---------------------------------------------------------------- rules
+
+  const bareTitle = (title) => squeeze(bytes(title)).replace(CLOSING, "");
 
   function load(data) {
     const wordings = data.families.flatMap((family) =>
@@ -63,6 +68,11 @@ function readyonceEngine() {
     return {
       data,
       wordings,
+      told: wordings.filter(({ needs, all }) => !needs.length && !all[0].startsWith("assert")),
+      titles: [
+        ...data.families.map(({ family, title }) => [family, bareTitle(title)]),
+        ...data.incidents.flatMap(({ errors, titles }) => titles.map((title) => [errors[0], bareTitle(title)])),
+      ],
       families: new Map(data.families.map((family) => [family.family, family])),
       launcher: literals(data.launcher),
       launcherErrors: literals(data.launcherErrors),
@@ -232,6 +242,48 @@ function readyonceEngine() {
     return !typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(WORD) || []).length >= 2;
   }
 
+  /** The families whose title or text this piece is a part of, and nothing besides. */
+  function partOf(form, rules, index) {
+    const start = form.starts[index];
+    const whole = form.text.slice(start, Math.min(form.starts[index + 1] ?? form.text.length, start + 401));
+    if (whole.length < 14 || whole.length > 400) return [];
+    const starts = [...whole.slice(0, LEAD + 3).matchAll(COLON)].map((colon) => colon.index + colon[0].length);
+    for (const from of [0, ...starts]) {
+      if (from > LEAD || /[(=]/.test(whole.slice(0, from))) break;
+      const body = whole.slice(from).replace(CLOSING, "");
+      const titled = (fits) => rules.titles.filter(([, title]) => fits(title)).map(([family]) => family);
+      const names = new Set(titled((title) => title === body));
+      if (!names.size && body.length >= PART_OF) {
+        for (const family of titled((title) => title.includes(body))) names.add(family);
+        for (const { all, family } of rules.told) if (isPart(body, all)) names.add(family);
+      }
+      if (names.size) return names.size > 3 || writtenOf(form, rules, index) ? [] : [...names].sort();
+    }
+    return [];
+  }
+
+  /** Whether a guide, a list or source code says it. */
+  function writtenOf(form, rules, index) {
+    const piece = form.pieces[index], bare = piece.replace(/^[ \t]+/, "");
+    return (
+      quotingOf(form, rules, index).spoken <= piece.length ||
+      rules.remarks.some((remark) => piece.includes(remark)) ||
+      LISTED.test(/^[ \t\n\r\v\f]*([^ \t\n\r\v\f]*)/.exec(piece)[1]) ||
+      (form.pieces.length > 1 && STRING.test(bare))
+    );
+  }
+
+  /** Whether a text ends inside a wording, and begins in it; between two literals there may be a name or a number. */
+  function isPart(body, all) {
+    const joined = all.join("");
+    if (joined.includes(body)) return true;
+    if (all.length < 2) return false;
+    const at = body.indexOf(all[1].slice(0, HEAD));
+    if (at < HEAD || !joined.slice(all[0].length).startsWith(body.slice(at))) return false;
+    const begun = all[0].indexOf(body.slice(0, HEAD)), known = begun < 0 ? "" : all[0].slice(begun);
+    return known !== "" && body.startsWith(known) && at - known.length <= BETWEEN;
+  }
+
   /** A piece that quotes errors, and what is asked of it for each: there may be thousands on one line. */
   function quotingOf(form, rules, index) {
     const piece = form.pieces[index];
@@ -288,7 +340,7 @@ function readyonceEngine() {
   function read(rules, text) {
     const form = formOf(text);
     const has = (literal) => indexOf(form, literal) >= 0;
-    const found = { hits: new Map(), error: null, cause: null, explained: new Set(), launcher: null, rank: null };
+    const found = { form, hits: new Map(), error: null, cause: null, explained: new Set(), launcher: null, rank: null };
     found.has = has;
     for (const wording of rules.wordings) {
       if (!wording.needs.length || wording.needs.some(has)) {
@@ -335,10 +387,8 @@ function readyonceEngine() {
       const last = Math.min(form.lines[pieceAt(form, end - 1)], first + 50);
       for (let line = first; line <= last; line++) found.explained.add(line);
       if (!mentioned(form, rules, wording, start, end)) {
-        const old = found.hits.get(wording.yields);
-        if (!old || first < old.line || (first === old.line && wording.family < old.family)) {
-          found.hits.set(wording.yields, { line: first, family: wording.family });
-        }
+        const old = found.hits.get(wording.family);
+        if (!old || first < old.line) found.hits.set(wording.family, { line: first, family: wording.family, yields: wording.yields });
         return;
       }
     }
@@ -350,15 +400,34 @@ function readyonceEngine() {
     return rank ? rank[1] : null;
   }
 
+  const inOrder = (a, b) => a.line - b.line || (a.family < b.family ? -1 : 1);
+
   function verdict(found) {
-    let hit = found.hits.get(null);
+    const first = (kind) => [...found.hits.values()].filter(({ yields }) => yields === kind).sort(inOrder)[0];
+    let hit = first(null);
     if (hit) return { ...hit };
-    hit = found.hits.get("consequence");
+    hit = first("consequence");
     if (hit && !(found.cause && found.cause < hit.line)) return { ...hit };
     if (found.launcher && !found.error) return { family: null, line: found.launcher, launcher: true };
-    hit = found.hits.get("warning");
+    hit = first("warning");
     if (hit && !(found.error || found.launcher || found.progress)) return { ...hit };
     return { family: null, line: found.error };
+  }
+
+  /** Words that belong to an error without being a whole one: { line, names }; only where nothing else is found. */
+  function part(rules, found, data) {
+    const { error } = found, typedIn = data.length <= TYPED_IN;
+    if (!typedIn && !error) return null;
+    const rows = typedIn ? [] : around(data, error);
+    const form = typedIn ? found.form : formOf(rows.map(([, row]) => row).join("\n")), above = typedIn ? 0 : rows[0][0] - 1;
+    for (let index = 0; index < form.lines.length; index++) {
+      const line = form.lines[index] + above;
+      if (error && line > error) return null;
+      if ((!typedIn && line !== error) || found.explained.has(line)) continue;
+      const names = partOf(form, rules, index);
+      if (names.length) return { line, names };
+    }
+    return null;
   }
 
   /** `log`: a string, or the bytes of a file. Returns what `readyonce diagnose --format json` prints, and more for people. */
@@ -366,8 +435,11 @@ function readyonceEngine() {
     const data = typeof log === "string" ? bytes(log) : decoder.decode(log);
     const note = !/[^ \t\n\r\v\f]/.test(data) ? "empty" : data.slice(0, 8192).includes("\0") ? "binary" : null;
     const found = read(rules, note ? "" : data);
-    const { family, line, launcher } = verdict(found);
-    const own = family !== null && rules.families.get(family).page === "own";
+    const { family, launcher, ...winning } = verdict(found);
+    const words = family === null && !launcher && !note ? part(rules, found, data) : null;
+    const line = words ? words.line : winning.line;
+    const kind = launcher ? "wrapper-only" : words ? "fragment" : family === null ? "unknown" : rules.families.get(family).page === "own" ? "known" : "look-alike";
+    const own = kind === "known";
     const ranked = rules.data.incidents
       .filter((incident) => own && incident.errors.includes(family))
       .map((incident) => {
@@ -379,16 +451,21 @@ function readyonceEngine() {
     return {
       json: {
         file,
-        kind: launcher ? "wrapper-only" : family === null ? "unknown" : own ? "known" : "look-alike",
+        kind,
         error: family,
-        line: family || launcher ? line : null,
+        line: kind === "unknown" ? null : line,
+        words_of: words ? words.names : [],
+        also: [...found.hits.values()]
+          .filter((hit) => hit.yields !== "warning" && hit.family !== family)
+          .sort(inOrder)
+          .map((hit) => ({ name: hit.family, line: hit.line })),
         incidents: ranked.map(({ id, why }) => ({ id, why })),
         fix: own ? fixOf(rules, family, ranked, found.has, language) : null,
       },
       line,
       rank: launcher ? found.rank : null,
-      around: line ? around(log, line) : [],
-      note,
+      around: line ? around(typeof log === "string" ? log : new TextDecoder().decode(log), line) : [],
+      note: note || (kind === "unknown" && found.error && found.error === found.cause ? "not-covered" : null),
     };
   }
 
@@ -432,8 +509,7 @@ function readyonceEngine() {
     return [title, form.versions, form.when, also, say(`proof-${form.proof}`)].filter(Boolean).join(say("comma"));
   }
 
-  function around(log, line) {
-    const text = typeof log === "string" ? log : new TextDecoder().decode(log);
+  function around(text, line) {
     let from = 0;
     for (let skip = Math.max(1, line - AROUND); skip > 1; skip--) from = text.indexOf("\n", from) + 1;
     const rows = [];
@@ -452,13 +528,15 @@ function readyonceEngine() {
     const { data } = rules, say = (key, ...values) => values.reduce((t, v) => t.replace("{}", () => v), data.words[key][language]);
     const prefix = data.site ? data.site + (language === "en" ? "/" : `/${language}/`) : null;
     const link = (text, path) => (prefix ? `[${text}](${prefix}${path})` : text);
-    const { kind, error, line, incidents } = told.json;
-    const lines = [];
+    const { kind, error, line, incidents, words_of: wordsOf, also } = told.json;
+    const lines = [], named = (name) => rules.families.get(name);
     if (kind === "wrapper-only") {
       const rank = told.rank === null ? "" : say("wrapper-rank", told.rank);
       lines.push(say("wrapper"), "", say("wrapper-up", rank), "", say("wrapper-file"));
-    } else if (kind === "unknown") {
-      lines.push(say(told.note || "not-known"), "", say("keep"));
+    } else if (!error) {
+      const key = kind === "fragment" ? kind : told.note || "not-known";
+      const titles = wordsOf.map(named).map(({ title, path }) => link(`\`${title.replaceAll("`", "")}\``, path));
+      lines.push(say(key, titles.join(say("or"))), "", say(`${key}-next`));
     } else {
       const family = rules.families.get(error);
       lines.push(`**${link(`\`${family.title}\``, family.path)}**${say("brackets", say("at-line", line))}`, "");
@@ -480,6 +558,12 @@ function readyonceEngine() {
       if (told.json.fix) lines.push("", ...steps(data, say, told.json.fix, language));
       if (incidents.length) {
         lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `${family.path}#cases`)}`);
+      }
+    }
+    if (also.length) {
+      lines.push("", say("also-known") + say("colon").trimEnd(), "");
+      for (const { name, line } of also) {
+        lines.push(`- ${link(`\`${named(name).title}\``, named(name).path)}${say("brackets", say("at-line", line))}`);
       }
     }
     return [...lines, "", `<sub>ReadyOnce. ${say("footer")}</sub>`, ""].join("\n");
