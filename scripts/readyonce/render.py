@@ -130,6 +130,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
+        "diagnose-box.md": (catalog.root / "snippets" / "diagnose" / f"{language}.md").read_text(encoding="utf-8"),
         **counts.includes(catalog, language),
         **decision.includes(catalog, language),
     }

@@ -289,7 +289,7 @@
       answer.append(element("p", [element("strong", first), say("colon"), element("span", fix.text)]));
       let to = answer;
       for (const [form, whole] of engine.formsOf(fix)) {
-        if (!whole && to === answer) to = answer.appendChild(element("details", [element("summary", say("stacks"))]));
+        if (!whole && to === answer) to = answer.appendChild(element("details", [element("summary", say("stacks"))], "ro-fold"));
         if (fix.incident === null) to.append(element("p", [element("strong", engine.headOf(rules, say, form, fix, language))]));
         if (form.code) to.append(plain(form.code));
         if (form.text && (whole || !form.code)) to.append(element("p", form.text));
@@ -315,7 +315,7 @@
       }
       const box = element("pre", [code], "ro-around");
       box.tabIndex = 0;
-      const fold = element("details", [element("summary", root.dataset.quoted), box]);
+      const fold = element("details", [element("summary", root.dataset.quoted), box], "ro-fold");
       fold.open = open;
       return fold;
     }
