@@ -7,7 +7,7 @@ import re
 from urllib.parse import quote
 
 import pytest
-from conftest import ROOT, visit, wait_until
+from conftest import KNOWN, ROOT, visit, wait_until
 from test_diagnose import LOGS, read, told
 
 LOG = read(next(path for path in LOGS if path.stem == "RO-0003-command-reported@flagembedding-1.4.2"))[1]
@@ -123,6 +123,34 @@ def test_nothing_to_read_gets_a_sentence_alone(page, content, words):
     choose(it, "some.file", content)
     said = answered(it)
     assert words in said and "raceback" not in said and not it.query_selector(".ro-answer .md-button")
+
+
+# ------------------------------------------------------------------------------ the box on the home page
+
+
+@pytest.mark.parametrize("language", ["", "zh/"])
+@pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desktop", "phone"])
+def test_home_shows_the_box_and_a_card_at_once_and_answers(browser, strict, language, size):
+    with browser.new_context(viewport={"width": size[0], "height": size[1]}) as context:
+        it = context.new_page()
+        it.goto(strict + language)
+        ends = it.evaluate(
+            """() => [".ro-ask", ".ro-cards li"].map(name => document.querySelector(name).getBoundingClientRect().bottom / innerHeight)"""
+        )
+        assert ends[0] < ends[1] <= 1, ends
+        errors = [family.family for family in KNOWN.families.values() if family.page == "own"]
+        links = it.eval_on_selector_all(".ro-cards li p:first-child a", "all => all.map(a => a.pathname)")
+        assert [re.search(r"errors/([\w-]+)/", link)[1] for link in links] == errors
+        it.fill("#ro-log", LOG)
+        assert "RO-0003" in answered(it)
+        wait_until(it, "document.activeElement.classList.contains('ro-verdict')")
+
+
+def test_both_pages_have_one_box():
+    for path in (ROOT / "docs").glob("*/*.md"):
+        text = path.read_text(encoding="utf-8")
+        assert ('--8<-- "diagnose-box.md"' in text) == (path.name in ("index.md", "diagnose.md")), path
+        assert 'id="ro-log"' not in text, path
 
 
 def test_log_in_the_fragment_and_the_bookmarklet(page):

@@ -347,10 +347,18 @@ class ErrorCase(Model):
     where: Query | None = None
 
 
+class Card(Model):
+    """What the home page says of an error."""
+
+    strategy: Text
+    fix: Text
+
+
 class FamilyFile(Model):
     family: Slug
     title: Text
     page: Literal["own", "look-alikes"]
+    card: Card | None = None
     # Beside the text of another family, the other counts. A consequence also yields to any earlier exception,
     # a warning to any exception at all and to training that goes on.
     yields: Literal["warning", "consequence"] | None = None

@@ -122,8 +122,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     many = len(catalog.incidents) > IN_NAVIGATION
     files = {
         # The tables stand on pages at two depths, so their links are made for each.
-        "incidents.md": incident_counts(catalog, language) if many else incident_table(catalog, language, "incidents/"),
-        "incidents-here.md": incidents_by_error(catalog, language) if many else incident_table(catalog, language, ""),
+        "cards.md": cards(catalog, language, many),
+        "incidents-here.md": incidents_by_error(catalog, language) if many else incident_table(catalog, language),
         "errors.md": error_table(catalog, language),
         "advice.md": advice(catalog, language),
         "silent.md": silent_table(catalog, language),
@@ -621,15 +621,14 @@ def numbers(incident: Incident) -> str:
 # ------------------------------------------------------------------------------ tables of all
 
 
-def incident_table(catalog: Catalog, language: Language, to: str, error: str | None = None) -> str:
+def incident_table(catalog: Catalog, language: Language, error: str | None = None) -> str:
     """All incidents, or those about one error: a row for those that show the same and have the same fix."""
-    up = "" if to else "../"
     groups: dict[tuple[str, str], list[str]] = {}
     for incident in about(catalog, error) if error else catalog.incidents.values():
         file = incident.file
-        seen = "<br>".join(family_link(catalog, name, language, f"{up}errors/") for name in file.errors)
+        seen = "<br>".join(family_link(catalog, name, language, "../errors/") for name in file.errors)
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
-        groups.setdefault((seen, fix), []).append(f"[{file.id}]({to}{file.id}.md) {file.short[language]}")
+        groups.setdefault((seen, fix), []).append(f"[{file.id}]({file.id}.md) {file.short[language]}")
     head = [say(key, language) for key in ("you-see", "incident", "fix")]
     return table([head, *([seen, "<br>".join(links), fix] for (seen, fix), links in groups.items())], "ro-stack")
 
@@ -641,19 +640,28 @@ def about(catalog: Catalog, error: str) -> list[Incident]:
 def incidents_by_error(catalog: Catalog, language: Language) -> str:
     """A section for each error, with its incidents: one with two errors stands in both."""
     return "\n".join(
-        f"## {family.title[language]} {{ #{name} }}\n\n{incident_table(catalog, language, '', name)}"
+        f"## {family.title[language]} {{ #{name} }}\n\n{incident_table(catalog, language, name)}"
         for name, family in catalog.families.items()
         if about(catalog, name)
     )
 
 
-def incident_counts(catalog: Catalog, language: Language) -> str:
-    """Each error, with a link to its incidents."""
-    rows = [[say("you-see", language), say("incidents", language)]]
-    for name in catalog.families:
-        if count := len(about(catalog, name)):
-            rows.append([family_link(catalog, name, language, "errors/"), f"[{count}](incidents/index.md#{name})"])
-    return table(rows)
+def cards(catalog: Catalog, language: Language, many: bool) -> str:
+    """The errors for the home page: text, strategy, fix, and the incidents, or where there are many their number."""
+    lines = ['<div class="ro-cards" markdown>', ""]
+    for name, family in catalog.families.items():
+        if family.card is None:
+            continue
+        found = [
+            f"[{it.id}](incidents/{it.id}.md){{ .ro-id }} {it.file.short[language].partition(' · ')[0]}"
+            for it in about(catalog, name)
+        ]
+        if many:
+            found = [f"[{WORDS['all'][language].format(len(found))}](incidents/index.md#{name})"]
+        fix = f"**{say('fix', language)}**{say('colon', language)}{family.card.fix[language]}"
+        lines += [f"-   {family_link(catalog, name, language, 'errors/')}", ""]
+        lines += [f"    {family.card.strategy[language]}<br>{fix}", "", f"    {'<br>'.join(found)}", ""]
+    return "\n".join([*lines, "</div>", ""])
 
 
 def error_table(catalog: Catalog, language: Language) -> str:
