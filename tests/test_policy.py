@@ -118,7 +118,7 @@ def test_markup_in_a_log(browser, strict, tmp_path, way, language):
             (path := tmp_path / f"<img src=x onerror=window.broken=1>{SCRIPT[:8]}.log").write_text(log)
             page.set_input_files('[data-ro="file"]', path)
         assert "must be 2-D" in answered(page)
-        assert SCRIPT in page.inner_text(".ro-around")  # shown as it is
+        assert SCRIPT in page.text_content(".ro-around")  # shown as it is
         assert not page.locator(".ro-diagnose :is(script, img, svg, iframe)").count()
         assert not broken(page) and not complaints, complaints
 

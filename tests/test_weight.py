@@ -1,4 +1,6 @@
-"""What a page adds to the theme's own files, as it travels: at most 34 kB, packed with gzip."""
+"""What a page adds to the theme's own files, as it travels: at most 37 kB, packed with gzip.
+
+The engine of Diagnose and its rules are not among it: they come when somebody turns to the box."""
 
 import gzip
 import re

@@ -4,6 +4,7 @@
   "use strict";
 
   const NativeWorker = window.Worker; // search may replace it later, on file://
+  const here = document.currentScript.src;
   const LARGEST = 64 << 20; // of a file, and of what it holds when unpacked
   const PATIENCE = 30_000; // of a diagnosis, in milliseconds
   const STEP = 16 << 10;
@@ -14,7 +15,7 @@
     const at = (name) => root.querySelector(`[data-ro="${name}"]`);
     const [input, file, answer, status] = ["log", "file", "answer", "status"].map(at);
     const language = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
-    const rules = window.readyonceRules, engine = readyonceEngine(), loaded = engine.load(rules);
+    let rules, engine, loaded, worker, address, started;
     const say = (key, ...values) => values.reduce((text, value) => text.replace("{}", () => value), rules.words[key][language]);
     const links = new Map([...root.querySelectorAll("[data-ro-to]")].map((link) => [link.dataset.roTo, link.getAttribute("href")]));
     const rows = input.rows;
@@ -24,7 +25,7 @@
 
     // ---------------------------------------------------------------- asking
 
-    const source = `const engine = (${readyonceEngine})(); let rules;
+    const source = `let rules;
       onmessage = ({ data }) => {
         if (data.rules) {
           rules = engine.load(data.rules);
@@ -34,11 +35,25 @@
         const told = engine.diagnose(rules, data.log, data.file, data.language);
         postMessage({ round: data.round, told, comment: engine.markdown(rules, told, data.language) });
       };`;
-    const address = URL.createObjectURL(new Blob([source], { type: "text/javascript" }));
-    let worker = working();
-    // The engine is compiled while nobody waits: on the text of the rules, cut into lines.
-    const text = JSON.stringify(rules).replaceAll('"', "\n").repeat(4);
-    worker.postMessage({ rules, text, language, practice: location.hash.startsWith("#log=") ? 0 : 6 });
+    const script = (name) => new Promise((done) => {
+      const made = document.createElement("script");
+      made.src = new URL(name, here);
+      made.onload = done;
+      document.head.append(made);
+    });
+
+    /** Engine and rules come when somebody turns to the box, once. */
+    const start = () => (started ??= Promise.all([script("diagnose.js"), script("rules.js")]).then(() => {
+      rules = window.readyonceRules;
+      engine = readyonceEngine();
+      loaded = engine.load(rules);
+      address = URL.createObjectURL(new Blob([`const engine = (${readyonceEngine})(); ${source}`], { type: "text/javascript" }));
+      worker = working();
+      // The engine is compiled while nobody waits: on the text of the rules, cut into lines.
+      const text = JSON.stringify(rules).replaceAll('"', "\n").repeat(4);
+      worker.postMessage({ rules, text, language, practice: location.hash.startsWith("#log=") ? 0 : 6 });
+    }));
+    for (const name of ["focusin", "pointerenter", "dragenter"]) root.addEventListener(name, start);
 
     function working() {
       const made = new NativeWorker(address);
@@ -86,14 +101,17 @@
     }
 
     function ask(log, name, words = "", typed = false) {
-      begin(typed);
+      const mine = begin(typed);
       if (log.length > LARGEST) {
         refused(root.dataset.large);
         return;
       }
       aside = words;
-      busy = setTimeout(() => stopped(root.dataset.slow), PATIENCE);
-      worker.postMessage({ round, log, file: name, language });
+      start().then(() => {
+        if (mine !== round) return;
+        busy = setTimeout(() => stopped(root.dataset.slow), PATIENCE);
+        worker.postMessage({ round, log, file: name, language });
+      });
     }
 
     async function askFile(chosen) {
