@@ -32,6 +32,7 @@ def test_it_reaches_torch(name):
     stored = KNOWN.stack_runs[name]
     assert told["checkpointing"] == stored.checkpointing
     assert told["find_unused_parameters"] == stored.find_unused_parameters
+    assert told.get("error") == stored.error
 
 
 @pytest.mark.parametrize("given, seen", [("True", "reentrant"), ("False", "non-reentrant"), (None, "none")])
@@ -57,6 +58,14 @@ def test_every_form_is_shown_and_says_on_what_it_rests(name, form):
             assert line.strip() in tab
         assert frameworks.proof(KNOWN, form, language, "../") in tab
         assert frameworks.proof(KNOWN, form, language, "../").startswith("*")
+
+
+def test_runs_that_words_name_are_stored():
+    for framework in KNOWN.frameworks.values():
+        for form in framework.forms:
+            for language in LANGUAGES:
+                named = re.findall(r"`(\w+\.py [\w -]+)`", form.text[language] if form.text else "")
+                assert set(named) <= set(KNOWN.stack_runs), (framework.framework, language)
 
 
 def test_python_is_whole():

@@ -113,6 +113,7 @@ class Seen(Model):
     processes: int = 2
     checkpointing: Checkpointing
     find_unused_parameters: bool | None
+    error: NonEmpty | None = None  # its first line, where the script failed
     versions: dict[str, str]
 
 
@@ -320,6 +321,8 @@ def _check_run(catalog: Catalog, path: Path, where: tuple, form: Form) -> None:
         remedy = f"Run it: python -m readyonce.frameworks PYTHON {form.run}"
         add(catalog, path, where, f"there is no stored run `{form.run}`", remedy)
         return
+    if seen.error:
+        add(catalog, path, where, f"`{form.run}` failed: {seen.error}", "Name a run that ended well.")
     key, wanted = WANTED.get(form.setting, ("checkpointing", None))
     wanted = form.reaches if form.reaches else wanted
     if getattr(seen, key) != wanted:

@@ -1,4 +1,7 @@
-"""DeepSpeed's own checkpointing under DDP: torchrun ... watch.py deepspeed_own.py non-reentrant (or usual). No run is stored."""
+"""DeepSpeed's own checkpointing of a layer that runs twice: torchrun ... watch.py deepspeed_own.py WHICH STRATEGY
+
+WHICH is usual, non-reentrant or keyword, STRATEGY is zero2 or zero3. A gradient that is wrong is an error.
+"""
 
 import os
 import sys
@@ -7,22 +10,25 @@ os.environ.setdefault("DS_ACCELERATOR", "cpu")
 
 import deepspeed
 import torch
-import torch.distributed as dist
+from deepspeed.utils import safe_get_full_grad
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
-usual = sys.argv[1] == "usual"
+which, strategy = sys.argv[1:]
 
 
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(2))
 
     def forward(self, x):
-        for layer in self.layers:
-            if usual:
+        for layer in (*self.layers, self.layers[0]):
+            if not checkpointed:
+                x = layer(x)
+            elif which == "usual":
                 x = deepspeed.checkpointing.checkpoint(layer, x)
+            elif which == "keyword":
+                x = deepspeed.checkpointing.checkpoint(layer, x, use_reentrant=False)
             else:
                 # --8<-- [start:checkpointing]
                 x = deepspeed.checkpointing.non_reentrant_checkpoint(layer, x)
@@ -30,14 +36,24 @@ class Model(nn.Module):
         return x
 
 
-dist.init_process_group("gloo")
+deepspeed.init_distributed("gloo", verbose=False)
 torch.manual_seed(0)
-model, plain, x = Model(), nn.Sequential(*(nn.Linear(8, 8) for _ in range(3))), torch.randn(2, 8, requires_grad=True)
-plain.load_state_dict({key.removeprefix("layers."): value for key, value in model.state_dict().items()})
-wrapped = DistributedDataParallel(model)
-wrapped(x).sum().backward()
-plain(x).sum().backward()
-for ours, theirs in zip(model.parameters(), plain.parameters()):
-    torch.testing.assert_close(ours.grad, theirs.grad)
-dist.barrier()
-dist.destroy_process_group()
+checkpointed, model, x = False, Model(), torch.randn(2, 8, requires_grad=True)
+model(x).pow(2).sum().backward()
+wanted = [parameter.grad.clone() for parameter in model.parameters()]
+model.zero_grad()
+checkpointed = True
+settings = {
+    "train_micro_batch_size_per_gpu": 2,
+    "zero_optimization": {"stage": int(strategy[-1])},
+    "zero_allow_untested_optimizer": True,
+    "zero_force_ds_cpu_optimizer": False,
+}
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+engine, *_ = deepspeed.initialize(model=model, optimizer=optimizer, config=settings)
+engine.backward(engine(x).pow(2).sum())
+got = [safe_get_full_grad(parameter) for parameter in model.parameters()]
+for ours, theirs in zip(got, wanted, strict=True):
+    torch.testing.assert_close(ours, theirs)
+torch.distributed.barrier()
+torch.distributed.destroy_process_group()

@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import sys
+import time
 
 import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
@@ -44,7 +45,11 @@ torch.autograd.backward, DistributedDataParallel.__init__ = backward, wrap
 register_module_forward_pre_hook(before_forward)
 sys.argv = sys.argv[1:]
 sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-runpy.run_path(sys.argv[0], run_name="__main__")
+error = None
+try:
+    runpy.run_path(sys.argv[0], run_name="__main__")
+except Exception as caught:
+    error = caught
 
 if os.environ.get("RANK", "0") == "0":
     told = {
@@ -52,4 +57,9 @@ if os.environ.get("RANK", "0") == "0":
         "find_unused_parameters": find_unused.pop() if len(find_unused) == 1 else None,
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES if name in sys.modules},
     }
+    if error:
+        told["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
     print("RESULT", json.dumps(told), flush=True)
+if error:
+    time.sleep(0 if os.environ.get("RANK", "0") == "0" else 5)  # torchrun ends all when one fails; rank 0 speaks first
+    raise error
