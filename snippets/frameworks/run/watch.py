@@ -58,7 +58,7 @@ if os.environ.get("RANK", "0") == "0":
         "versions": {name: importlib.metadata.version(name) for name in PACKAGES if name in sys.modules},
     }
     if error:
-        told["error"] = f"{type(error).__name__}: {error}".splitlines()[0]
+        told["error"] = f"{type(error).__name__}: {error}".splitlines()[0].strip()
     print("RESULT", json.dumps(told), flush=True)
 if error:
     time.sleep(0 if os.environ.get("RANK", "0") == "0" else 5)  # torchrun ends all when one fails; rank 0 speaks first
