@@ -4,6 +4,11 @@ import pytest
 from conftest import KNOWN, visit, wait_until
 
 
+@pytest.fixture(params=["address", "disk"])
+def base(request, archive) -> str:
+    return request.getfixturevalue(request.param)
+
+
 def test_every_page_keeps_to_itself_and_to_the_screen(browser, strict, names):
     """No request to a third party, nothing stopped under the strictest policy that a host may send, nothing too wide."""
     for name, page, requests, complaints in visit(browser, strict, names):
@@ -27,6 +32,37 @@ def test_language_switch_leads_to_the_same_page_and_back(browser, address, name)
         assert page.evaluate("document.documentElement.lang") == "zh"
         page.click(".ro-language")
         assert page.url == address + name
+
+
+def test_language_switch_keeps_the_place(browser, base):
+    end = "" if base.startswith("http") else "index.html"
+    for asked, expected in (("#cause", "#cause"), ("", "")):
+        for _, page, _, _ in visit(browser, base, [f"incidents/RO-0003/{end}{asked}"]):
+            page.click(".ro-language")
+            assert page.url == f"{base}zh/incidents/RO-0003/{end}{expected}"
+            page.evaluate("document.getElementById('affected').scrollIntoView()")
+            page.click(".ro-language")
+            assert page.url == f"{base}incidents/RO-0003/{end}#affected"
+
+
+def test_tabs_stay_in_sight_and_cover_no_heading(browser, address):
+    for _, page, _, _ in visit(
+        browser, address, ["incidents/RO-0001/#affected"], viewport={"width": 1280, "height": 800}
+    ):
+        tabs, heading = (page.locator(it).bounding_box() for it in (".md-tabs", "#affected"))
+        assert tabs["y"] >= 0
+        assert tabs["y"] + tabs["height"] <= heading["y"] < 400
+
+
+def test_incidents_stand_in_the_navigation_with_their_ids(browser, address):
+    for _, page, _, _ in visit(browser, address, ["incidents/", "zh/incidents/"]):
+        links = page.eval_on_selector_all(
+            ".md-nav--primary a[href*='RO-']", "links => links.map(it => [it.href, it.textContent.trim()])"
+        )
+        assert [link.rstrip("/")[-7:] for link, _ in links] == list(KNOWN.incidents)
+        for link, text in links:
+            assert text.startswith(link.rstrip("/")[-7:])
+            assert " ·" not in text  # a line would begin with the dot
 
 
 @pytest.mark.parametrize("language, word", [("", "use_reentrant"), ("zh/", "非可重入")])

@@ -135,7 +135,8 @@ def _left_out(built: Path, source: str, navigation: list) -> list[str]:
     """The pages one level below a page that the navigation has not: files of an incident, incidents where there are many."""
     folder = _address(source)
     below = sorted(f"{folder}{page.parent.name}.md" for page in (built / folder).glob("*/index.html") if folder)
-    return [page for page in below if page not in navigation]
+    named = {page for entry in navigation for page in (entry.values() if isinstance(entry, dict) else [entry])}
+    return [page for page in below if page not in named]
 
 
 def _address(source: str) -> str:

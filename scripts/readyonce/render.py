@@ -858,7 +858,7 @@ def committed(catalog: Catalog) -> dict[Path, str]:
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
         path = catalog.root / name
         if path.is_file():
-            files[path] = _with_navigation(catalog.text(path), catalog)
+            files[path] = _with_navigation(catalog.text(path), catalog, "zh" if ".zh." in name else "en")
     return files
 
 
@@ -924,21 +924,27 @@ def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
 
 
 _NAVIGATION = re.compile(
-    r"( *)# (incidents|errors): written by `readyonce render`\n(?: *- (?:incidents|errors)/(?!look).*\.md\n)*"
+    r"( *)# (incidents|errors): written by `readyonce render`\n(?: *- (?:\".*\": )?(?:incidents|errors)/(?!look).*\.md\n)*"
 )
 
 
-def _with_navigation(text: str, catalog: Catalog) -> str:
-    incidents = list(catalog.incidents)
+def _with_navigation(text: str, catalog: Catalog, language: Language) -> str:
+    incidents = [
+        # A break comes after a dot in the middle, so that no line begins with one.
+        f'"{json.dumps(links.label(it.id, it.file.short[language]), ensure_ascii=False)[1:-1]}": incidents/{it.id}.md'.replace(
+            " ·", r"\u00a0·"
+        )
+        for it in catalog.incidents.values()
+    ]
     entries = {
         # Every page carries the navigation: beyond this it would outweigh the page.
         "incidents": incidents if len(incidents) <= IN_NAVIGATION else [],
-        "errors": [family.family for family in listed(catalog, "own")],
+        "errors": [f"errors/{family.family}.md" for family in listed(catalog, "own")],
     }
 
     def lines(found: re.Match) -> str:
         indent, kind = found[1], found[2]
-        pages = "".join(f"{indent}- {kind}/{name}.md\n" for name in entries[kind])
+        pages = "".join(f"{indent}- {entry}\n" for entry in entries[kind])
         return f"{indent}# {kind}: written by `readyonce render`\n{pages}"
 
     return _NAVIGATION.sub(lines, text)
