@@ -41,7 +41,7 @@ def test_a_reader_behind_nginx(browser, address):
 def test_not_found_behind_nginx(browser, address):
     missing = f"{address}zh/incidents/RO-9999/deep"
     for _, page, requests, complaints in visit(browser, address, ["zh/incidents/RO-9999/deep"]):
-        assert page.locator("h1").inner_text().startswith("Page not found")
+        assert page.locator("h1").inner_text().startswith("找不到页面")
         # The page itself is the one thing that is not there; all that it shows is.
         assert [c for c in complaints if "Failed to load resource" not in c] == [missing], complaints
         assert len(complaints) == 2 and len(requests) > 3

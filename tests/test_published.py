@@ -180,7 +180,14 @@ def test_not_found_recognises_an_id(browser, published, asked, found):
     address, _ = published
     page = browser.new_page()
     page.goto(address + asked)
-    assert page.locator("h1").inner_text().startswith("Page not found")
+    zh = asked.startswith("zh/")
+    assert page.locator("h1").inner_text().startswith("找不到页面" if zh else "Page not found")
+    assert page.locator(".md-tabs").count() == (not zh)
+    assert page.locator("[data-language]:visible[lang=zh] ~ [data-language=en]").count() == (0 if zh else 1)
+    shown = page.locator("[data-language=zh]" if zh else "[data-language=en]").first
+    to = [link.get_attribute("href") for link in shown.locator("a").all()]
+    assert [link.removesuffix("/").rpartition("/")[2] for link in to[:2]] == ["diagnose", "errors"]
+    assert all(file.file.short["en"] in page.content() for file in KNOWN.incidents.values())
     assert page.eval_on_selector_all("[data-id]", "all => all.map(it => it.dataset.id)") == list(KNOWN.incidents)
     guess = page.locator("#ro-guess a")
     assert [link.evaluate("link => link.href") for link in guess.all()] == ([address + found] if found else [])

@@ -13,4 +13,14 @@
     const said = language === "zh" ? "你要找的可能是：" : "You may be looking for "
     document.querySelector("#ro-guess").append(said, guess)
   }
+
+  // The page is English with Chinese below; one who asked for a Chinese page reads that alone, without the English tabs.
+  if (language === "zh") {
+    document.documentElement.lang = "zh"
+    document.title = "找不到页面"
+    document.querySelector("h1").firstChild.data = "找不到页面"
+    document.querySelectorAll('[data-language="en"], .md-tabs').forEach(it => it.remove())
+    const home = document.querySelector('[data-language="zh"] a:last-child').href
+    document.querySelectorAll(".md-logo").forEach(logo => (logo.href = home))
+  }
 }
