@@ -235,6 +235,8 @@ def test_a_reader_without_a_mouse(browser, address, tmp_path, language):
         page.wait_for_url(f"{address}{language}diagnose/")
         press(page, ".md-header__button[for=__search] button")
         wait_until(page, "document.activeElement.matches('.md-search__input')")
-    for _, page, _, _ in visit(browser, address, [f"{language}decision/"], **options | {"viewport": PHONE}):
+    for _, page, _, _ in visit(
+        browser, address, [f"{language}incidents/RO-0004/evidence/"], **options | {"viewport": PHONE}
+    ):
         press(page, ".md-typeset__scrollwrap[tabindex]", "ArrowRight")
         wait_until(page, "document.activeElement.scrollLeft > 0")

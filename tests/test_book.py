@@ -52,13 +52,13 @@ def articles(books, root, language):
     """Page of the navigation → its article."""
     folder, pages = root / "build" / "site" / language, {}
     navigation = (root / {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}[language]).read_text(encoding="utf-8")
-    for name in re.findall(r"^ +- (?:\S+: )?(\S+)\.md$", navigation.partition("\nnav:")[2], re.M):
+    for name in re.findall(r"^ +- (?:.+: )?(\S+)\.md$", navigation.partition("\nnav:")[2], re.M):
         address = re.sub(r"(^|/)index$", r"\1", name)
         pages[address] = Article((folder / address / "index.html").read_text(encoding="utf-8"))
     for id in KNOWN.incidents:
         for name in (f"incidents/{id}/evidence", f"incidents/{id}/files"):
             pages[name] = Article((folder / name / "index.html").read_text(encoding="utf-8"))
-    assert len(pages) >= 25
+    assert len(pages) >= 25 and {f"incidents/{id}" for id in KNOWN.incidents} <= pages.keys()
     return pages
 
 
@@ -79,7 +79,8 @@ class Article(HTMLParser):
             self._heading = []
         if tag == "a" and re.match("https?://", attributes.get("href", "")):
             self.addresses.add(attributes["href"])
-        if tag in ("svg", "button", "form", "noscript") or set(LEFT_OUT) & set((attributes.get("class") or "").split()):
+        out = "hidden" in attributes or set(LEFT_OUT) & set((attributes.get("class") or "").split())
+        if out or tag in ("svg", "button", "form", "noscript"):
             self._inside.append(tag)
         elif tag in self._inside:
             self._inside.append(tag)

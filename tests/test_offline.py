@@ -92,7 +92,7 @@ def test_diagnose_answers(browser, root, folder, language):
     ):
         page.fill("#ro-log", log)
         page.wait_for_selector(".ro-verdict")
-        assert "RO-0003" in page.locator(".ro-answer li").first.inner_text()
+        assert "RO-0003" in page.locator(".ro-answer ol a").first.get_attribute("href")
         assert not complaints and all(url.startswith(("file:", "data:", "blob:")) for url in requests)
 
 

@@ -95,14 +95,14 @@
   addEventListener("hashchange", follow)
 
   // The other language has the same ids: its switch leads to the target of the address while that is in sight, else to
-  // the heading passed last.
+  // the heading passed last; from the top of a page, to the top.
   function place() {
     const top = it => it.getBoundingClientRect().top
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
     if (target && top(target) >= 0 && top(target) < innerHeight) return location.hash
     const passed = [...document.querySelectorAll(".md-content :is(h2, h3, h4)[id]")]
       .filter(it => it.getClientRects().length && top(it) < innerHeight / 3)
-    return passed.length ? `#${passed.at(-1).id}` : ""
+    return scrollY && passed.length ? `#${passed.at(-1).id}` : ""
   }
   const language = document.querySelector(".ro-language")
   for (const press of ["click", "auxclick"]) language.addEventListener(press, () => (language.hash = place()))
