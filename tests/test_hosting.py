@@ -19,7 +19,7 @@ def address(published) -> str:
 def test_a_reader_behind_nginx(browser, address):
     """Home, an article, search, Diagnose, Chinese: no request fails and none leaves."""
     for _, page, requests, complaints in visit(browser, address, [""]):
-        page.click('article a[href*="RO-0003"]')
+        page.click('article a[href*="RO-0003"]:visible')
         page.wait_for_url(f"{address}incidents/RO-0003/**")
         page.keyboard.press("/")
         page.keyboard.insert_text("use_reentrant")
