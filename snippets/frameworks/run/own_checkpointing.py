@@ -1,4 +1,4 @@
-"""DeepSpeed's own checkpointing of a layer that runs twice: torchrun ... watch.py deepspeed_own.py WHICH STRATEGY
+"""DeepSpeed's own checkpointing of a layer that runs twice: torchrun ... watch.py own_checkpointing.py WHICH STRATEGY
 
 WHICH is usual, non-reentrant or keyword, STRATEGY is zero2 or zero3. A gradient that is wrong is an error.
 """
