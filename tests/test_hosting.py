@@ -25,7 +25,7 @@ def test_a_reader_behind_nginx(browser, address):
         page.keyboard.insert_text("use_reentrant")
         page.keyboard.press("Shift")  # the theme searches when a key is released
         page.click(".md-search-result__link >> nth=0")
-        page.wait_for_url(f"{address}errors/ddp-ready-twice/**")  # where it says how to set it
+        page.wait_for_url(f"{address}decision/**")
         page.goto(f"{address}diagnose/", wait_until="networkidle")
         page.click("article textarea")
         page.keyboard.insert_text("RuntimeError: Expected to mark a variable ready only once.")
