@@ -12,6 +12,7 @@ import yaml
 from conftest import KNOWN
 
 PREFIX = {"en": "", "zh": "zh/"}
+TYPED = yaml.safe_load((Path(__file__).parent / "typed.yml").read_text(encoding="utf-8"))
 QUESTIONS = yaml.safe_load((Path(__file__).parent / "questions.yml").read_text(encoding="utf-8"))
 MESSAGES = yaml.safe_load((Path(__file__).parent / "messages.yml").read_text(encoding="utf-8"))
 FIELD = ".md-search__input"
@@ -143,8 +144,16 @@ def test_questions(capsys, search):
     judge(capsys, search, "questions", [(asked, set(pages)) for asked, pages in questions.items()])
 
 
+def test_what_people_type(search):
+    """Of fifty in each language, 45 and 42 when this was written."""
+    find, language = search
+    typed = TYPED[language]
+    missed = [query for query, pages in typed.items() if not {*pages} & {*find(query)[:3]}]
+    assert len(typed) == 50 and len(missed) <= {"en": 6, "zh": 9}[language], missed
+
+
 def test_every_page_asked_for_exists(root):
-    for language, questions in QUESTIONS.items():
+    for language, questions in [*QUESTIONS.items(), *TYPED.items()]:
         for page in {page for pages in questions.values() for page in pages}:
             source = root / "docs" / language / page.rstrip("/")
             assert source.with_suffix(".md").is_file() or (source / "index.md").is_file(), page
