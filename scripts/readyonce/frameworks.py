@@ -88,6 +88,7 @@ class Default(Versions):
 
     value: Checkpointing
     text: Text | None = None
+    run: NonEmpty | None = None  # a key of runs.json
     sources: list[Source] = Field(min_length=1)
 
 
@@ -102,6 +103,10 @@ class FrameworkFile(Model):
     commands: list[NonEmpty] = []  # how its commands begin
     forms: list[Form] = Field(min_length=1)
     defaults: list[Default] = []
+    base: Slug | None = None  # the framework whose options it takes too
+    keys: list[NonEmpty] = []  # by all of these a YAML file is known to be its own
+    marks: list[NonEmpty] = []  # by any of these options a script is known to take its arguments
+    processes: NonEmpty | None = None  # the variable that says how many; where it is not set, one
     launch: list[Rule] = []  # what a command tells of a run
 
 
@@ -210,7 +215,7 @@ def _versions(framework: FrameworkFile, it: Versions) -> str:
     return f"{package} {it.range}" if package and it.range else ""
 
 
-def proof(catalog: Catalog, form: Form, language: Language, up: str) -> str:
+def proof(catalog: Catalog, form: Form | Default, language: Language, up: str) -> str:
     """On what a form rests: a run, with its versions, or sources."""
     parts = []
     if form.run and form.run in catalog.stack_runs:
@@ -244,7 +249,7 @@ def defaults(catalog: Catalog, language: Language) -> str:
                 say("comma", language).join(part for part in where if part) or say("all-versions", language),
                 told,
             )
-            rows.append([*cells, cite_all(it.sources, language)])
+            rows.append([*cells, proof(catalog, it, language, "") if it.run else cite_all(it.sources, language)])
     return table(rows)
 
 
@@ -300,6 +305,9 @@ def check(catalog: Catalog) -> None:
                     add(catalog, path, (*where, "code"), f"there is no section `{section}` in {file.name}", remedy)
             if form.run:
                 _check_run(catalog, path, where, form)
+        for index, default in enumerate(framework.defaults):
+            if default.run:
+                _check_reached(catalog, path, ("defaults", index, "run"), default.run, "checkpointing", default.value)
     for key, seen in catalog.stack_runs.items():
         if not (folder / "run" / key.split()[0]).is_file():
             remedy = "Put it there, or take the run out."
@@ -316,17 +324,21 @@ def _check_run(catalog: Catalog, path: Path, where: tuple, form: Form) -> None:
             what = f"`{form.run}` did not train right"
             add(catalog, path, where, what, "A fix counts only when the gradients are right. Name a run that shows it.")
         return
-    seen = catalog.stack_runs.get(form.run)
+    key, wanted = WANTED.get(form.setting, ("checkpointing", None))
+    _check_reached(catalog, path, where, form.run, key, form.reaches or wanted)
+
+
+def _check_reached(catalog: Catalog, path: Path, where: tuple, run: str, key: str, wanted: object) -> None:
+    """A stored run that ended well, and showed what is said."""
+    seen = catalog.stack_runs.get(run)
     if seen is None:
-        remedy = f"Run it: python -m readyonce.frameworks PYTHON {form.run}"
-        add(catalog, path, where, f"there is no stored run `{form.run}`", remedy)
+        remedy = f"Run it: python -m readyonce.frameworks PYTHON {run}"
+        add(catalog, path, where, f"there is no stored run `{run}`", remedy)
         return
     if seen.error:
-        add(catalog, path, where, f"`{form.run}` failed: {seen.error}", "Name a run that ended well.")
-    key, wanted = WANTED.get(form.setting, ("checkpointing", None))
-    wanted = form.reaches if form.reaches else wanted
+        add(catalog, path, where, f"`{run}` failed: {seen.error}", "Name a run that ended well.")
     if getattr(seen, key) != wanted:
-        what = f"`{form.run}` showed {key}: {json.dumps(getattr(seen, key))}, not {json.dumps(wanted)}"
+        what = f"`{run}` showed {key}: {json.dumps(getattr(seen, key))}, not {json.dumps(wanted)}"
         add(catalog, path, where, what, "The run is right. Mend the form.")
 
 
@@ -344,7 +356,7 @@ def run(root: Path, python: Path, script: str, *words: str) -> dict:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(TIME_LIMIT)
         said = lab.log_of(scratch)
-    if found := re.search(r"^RESULT (\{.*\})$", said, re.MULTILINE):
+    if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
         return json.loads(found[1])
     raise RuntimeError(f"{script} {' '.join(words)} told nothing: {lab.message_in(said) or said[-3000:]}")
 

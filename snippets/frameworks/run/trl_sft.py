@@ -9,15 +9,10 @@ import tempfile
 
 from datasets import Dataset
 from peft import LoraConfig
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from tiny import model, sums, tokenizer
 from trl import SFTConfig, SFTTrainer
 
 form = sys.argv[1]
-alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-bytewise = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(alphabet)}, merges=[]))
-bytewise.pre_tokenizer, bytewise.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-tokenizer = PreTrainedTokenizerFast(tokenizer_object=bytewise, eos_token="<|im_end|>", pad_token="<|endoftext|>")
 rest = {"output_dir": tempfile.mkdtemp(), "use_cpu": True, "bf16": False, "max_steps": 2, "optim": "sgd"}
 rest |= {"save_strategy": "no", "report_to": "none", "per_device_train_batch_size": 1}
 if form.startswith("zero3"):
@@ -54,13 +49,10 @@ else:
 # --8<-- [start:find-unused]
 args.ddp_find_unused_parameters = True
 # --8<-- [end:find-unused]
-config = LlamaConfig(
-    vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2
-)
 trainer = SFTTrainer(
-    LlamaForCausalLM(config),
+    model,
     args,
-    train_dataset=Dataset.from_dict({"text": [f"What is {n} + {n}? {2 * n}." for n in range(16)]}),
+    train_dataset=Dataset.from_dict({"text": [f"{ask} {answer}" for ask, answer in sums]}),
     processing_class=tokenizer,
     peft_config=LoraConfig(target_modules="all-linear"),
 )

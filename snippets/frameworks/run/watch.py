@@ -15,7 +15,7 @@ import torch
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 
-PACKAGES = "torch transformers accelerate peft trl deepspeed lightning bitsandbytes".split()
+PACKAGES = "llamafactory axolotl torch transformers accelerate peft trl deepspeed lightning bitsandbytes".split()
 depth = repeated = nested = 0
 find_unused = set()
 inner, build = torch.autograd.backward, DistributedDataParallel.__init__

@@ -1,4 +1,4 @@
-"""Plain PyTorch, two processes: torchrun --nproc-per-node 2 watch.py pytorch.py"""
+"""Plain PyTorch, two processes: torchrun --nproc-per-node 2 watch.py ddp_loop.py"""
 
 import torch
 import torch.distributed as dist
