@@ -18,7 +18,9 @@ from readyonce import guard, lab
 SCRIPT = ROOT / guard.FOLDER / guard.SCRIPT
 HERE = Path(__file__).parent / "guard"
 sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(SCRIPT.parent))
 import loops  # noqa: E402
+import readyonce_guard  # noqa: E402
 
 CASES = re.findall(r"^@(?:alone|together)\ndef (\w+)", (HERE / "cases.py").read_text(encoding="utf-8"), re.MULTILINE)
 WATCHED = [
@@ -112,6 +114,53 @@ def test_the_table_shows_what_was_run():
     assert len(loops.WRONG) >= 40 and len(loops.HARMLESS) >= 40
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
+    made = guard.includes(KNOWN, language)
+    page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    assert '--8<-- "guard/cost.md"' in page and '--8<-- "guard/others.md"' in page
+    measured = json.loads((ROOT / guard.FOLDER / "cost.json").read_text(encoding="utf-8"))["rows"]
+    assert {(row["strategy"], row["size"]) for row in measured} == {
+        (strategy, size) for strategy in ("ddp", "zero-3", "fsdp2") for size in ("2 M", "16 M", "100 M")
+    }
+    assert made["guard/cost.md"].count("\n| ") == len(measured) + 1
+    for row in measured:  # what the page says of all of them
+        assert not row["left"] and row["sent_bytes"] < 1300 and row["memory_bytes"] <= 1 << 19
+        assert row["hooks"] <= 0.031 and row["all"] <= 0.15 and 0.02 < row["spread"] < 0.16
+    checks = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))["checks"]
+    for name, told in checks.items():
+        *silent, right = told.values()
+        assert len(silent) == 6
+        if name == "the guard":
+            assert all(it["outcome"].startswith("stopped: ") for it in silent) and right["outcome"] == "match"
+        elif "DETAIL" in name:
+            assert all(it["outcome"].startswith("crashed") for it in told.values())
+        else:
+            assert all(it["outcome"] == "diverge" for it in silent) and right["outcome"] == "match"
+        assert name in ("none", "the guard") or f"\n| `{name}` | 0 / 6" in made["guard/others.md"]
+    assert f"\n| {guard.TEXTS['guard'][language]} | 6 / 6 | 6 |" in made["guard/others.md"]
+
+
+def test_the_frameworks_own_commands_stop_where_they_are_wrong_only():
+    stored = json.loads((ROOT / guard.FOLDER / "commands.json").read_text(encoding="utf-8"))["runs"]
+    assert {name.rpartition(" ")[2].rpartition("-")[0] for name in stored} >= {"ms-swift", "flagembedding"}
+    outcomes = set()
+    for name, told in stored.items():
+        run, _, environment = name.rpartition(" ")
+        id, _, variant = run.partition("/")
+        known = KNOWN.incidents.get(id)
+        outcome = known.evidence[environment].by_variant[variant].outcome if known else "match"
+        outcomes.add(outcome)
+        assert told["watching"].startswith("watching ") and outcome in ("match", "diverge")
+        sure = [code for code in told["codes"] if readyonce_guard.CODES[code][3] == "sure"]
+        assert bool(sure) == bool(told["exit"]) == (outcome == "diverge"), name
+    assert outcomes == {"match", "diverge"}
+    for language in ("en", "zh"):
+        page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+        assert '--8<-- "guard/commands.md"' in page
+        assert guard.includes(KNOWN, language)["guard/commands.md"].count("\n| ") == len(stored) + 1
+
+
 # ------------------------------------------------------------------------------ bad input
 
 
@@ -134,6 +183,28 @@ def answers(request, tmp_path_factory):
 def test_bad_input_has_an_answer(answers, case):
     assert case in answers
     assert not any(answers[case]), next(filter(None, answers[case]))
+
+
+def test_a_first_step_that_moves_every_second_weight_only_is_not_still():
+    """LoRA: B starts at zero, so that no A has a gradient. Every second parameter, as an even choice takes, is all A."""
+    import torch
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.A, self.B = torch.nn.Parameter(torch.randn(4, 2)), torch.nn.Parameter(torch.zeros(2, 4))
+
+        def forward(self, x):
+            return x + x @ self.A @ self.B
+
+    model = torch.nn.Sequential(*(Layer() for _ in range(16)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with readyonce_guard.watch(model, on_finding="record") as guarded:
+        for _ in range(3):
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert guarded.step == 3 and not guarded.findings
 
 
 # ------------------------------------------------------------------------------ the command, the file, the page
@@ -178,10 +249,50 @@ def test_the_command_leaves_what_it_starts_alone(tmp_path):
     assert done.stdout.split() == ["theirs", "theirs", "1"]  # in ours, and in the one that we stood in front of
 
 
-@pytest.mark.parametrize("arguments", [[], ["--"], ["--steps", "0", "--", "true"], ["--", "no-such-program-here"]])
-def test_a_command_that_cannot_run_is_refused(arguments):
+REFUSED = [
+    ([], "name the command to run"),
+    (["--"], "name the command to run"),
+    (["--steps", "0", "--", "true"], "--steps is at least 1, not 0"),
+    (["--steps", "many", "--", "true"], "invalid int value: 'many'"),
+    (["--timeout", "0", "--", "true"], "--timeout is a number of seconds above 0, not 0"),
+    (["--timeout", "nan", "--", "true"], "--timeout is a number of seconds above 0, not nan"),
+    (["--fast", "--", "true"], "unrecognized arguments: --fast"),
+    (["--", "no-such-program-here"], "no such command: no-such-program-here"),
+    (["--", "torchrun train.py"], "name its words one by one"),
+    (["--", "train.py"], "python -m readyonce_guard -- python train.py"),
+    (["--", "./"], "./ cannot be run: Permission denied"),
+]
+
+
+@pytest.mark.parametrize("arguments, says", REFUSED)
+def test_a_command_that_cannot_run_is_refused(arguments, says):
     done = _command(*arguments)
-    assert done.returncode == 2 and "usage:" in done.stderr
+    assert done.returncode == 2 and "usage:" in done.stderr and "Traceback" not in done.stderr
+    assert says in done.stderr
+
+
+UNSEEN = [
+    (["true"], None),
+    ([sys.executable, "-I", "-c", "import torch"], None),
+    ([sys.executable, "-c", "pass"], "python"),
+    ([sys.executable, "-c", "import torch; torch.nn.Linear(1, 1)(torch.ones(1))"], "torch"),
+]
+
+
+@pytest.mark.parametrize("command, furthest", UNSEEN)
+def test_a_command_that_shows_it_nothing_is_said_to(command, furthest):
+    done = _command("--", *command)
+    assert done.returncode == 0 and f"nothing was watched: {readyonce_guard.UNSEEN[furthest]}" in done.stderr
+
+
+def test_it_comes_along_where_somebody_asks_for_torch_before_the_import():
+    """As transformers does: it looks whether torch is there."""
+    code = "import importlib.util as it; it.find_spec('torch'); it.find_spec('torch'); import torch"
+    assert readyonce_guard.UNSEEN["torch"] in _command("--", sys.executable, "-c", code).stderr
+
+
+def test_a_signal_ends_the_command_as_in_a_shell():
+    assert _command("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 15)").returncode == 128 + 15
 
 
 def test_the_file_needs_torch_only():

@@ -15,6 +15,7 @@ FOLDER, SCRIPT = GUARD.rsplit("/", 1)
 SILENT = ("diverge", "still")
 ENVIRONMENT = "current"  # where the guard is run over everything
 
+STRATEGIES = {"ddp": "DDP", "zero-3": "ZeRO-3", "fsdp2": "FSDP2"}
 TEXTS: dict[str, dict[Language, str]] = {
     "outcome": {"en": "What the run does without the guard", "zh": "没有防护时，运行的结果"},
     "runs": {"en": "Runs", "zh": "次数"},
@@ -41,11 +42,18 @@ TEXTS: dict[str, dict[Language, str]] = {
     "all": {"en": "With the comparison too", "zh": "再加上比较"},
     "after": {"en": "After it removed itself", "zh": "撤走之后"},
     "check": {"en": "Check", "zh": "检查手段"},
+    "guard": {"en": "The guard", "zh": "防护脚本"},
     "stopped": {"en": "Silent runs it stops", "zh": "拦下的无声运行"},
     "told": {"en": "Silent runs it speaks of", "zh": "有话说的无声运行"},
     "right": {"en": "The right run", "zh": "正确的那次运行"},
     "trains": {"en": "finishes", "zh": "跑完"},
     "crashes": {"en": "does not finish", "zh": "没有跑完"},
+    "unfinished": {"en": " (does not finish: {})", "zh": "（没有跑完：{}）"},
+    "command": {"en": "Command", "zh": "命令"},
+    "with": {"en": "Environment", "zh": "环境"},
+    "then": {"en": "Behind the guard", "zh": "在防护之下"},
+    "goes-on": {"en": "runs to its end", "zh": "一直跑完"},
+    "stops": {"en": "stopped before step {}", "zh": "在第 {} 步之前停下"},
     "number": {"en": "Number", "zh": "数量"},
 }
 MISSED_ZH = {
@@ -70,6 +78,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         made["guard/cost.md"] = cost(json.loads(catalog.text(path)), language)
     if (path := catalog.root / FOLDER / "others.json").is_file():
         made["guard/others.md"] = others(json.loads(catalog.text(path))["checks"], language)
+    if (path := catalog.root / FOLDER / "commands.json").is_file():
+        made["guard/commands.md"] = commands(catalog, json.loads(catalog.text(path))["runs"], language)
     return made
 
 
@@ -145,7 +155,7 @@ def cost(measured: dict, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("strategy", "size", "alone-ms", "hooks", "all", "after")]]
     for row in measured["rows"]:
         shares = [f"{100 * row[key]:+.1f} %" for key in ("hooks", "all", "after")]
-        rows.append([row["strategy"], row["size"], f"{row['step_ms']:.0f} ms", *shares])
+        rows.append([STRATEGIES[row["strategy"]], row["size"], f"{row['step_ms']:.0f} ms", *shares])
     return table(rows)
 
 
@@ -157,9 +167,27 @@ def others(checks: dict, language: Language) -> str:
             continue
         *silent, right = told.values()
         stopped = sum(it["outcome"].startswith("stopped") for it in silent)
-        spoke = sum(bool(it["says"]) and it["says"] != right["says"] for it in silent)
-        crashed = sum(it["outcome"].startswith("crashed") for it in silent)
+        crashed = sum(it["outcome"].startswith("crashed") for it in silent)  # its launcher's report is no finding
+        spoke = stopped + sum(it["outcome"] in SILENT and it["says"] not in ([], right["says"]) for it in silent)
         finished = TEXTS["trains" if right["outcome"] == "match" else "crashes"][language]
-        unfinished = f" ({TEXTS['crashes'][language]}: {crashed})" if crashed else ""
-        rows.append([f"`{check}`", f"{stopped} / {len(silent)}{unfinished}", str(spoke), finished])
+        unfinished = TEXTS["unfinished"][language].format(crashed) if crashed else ""
+        name = TEXTS["guard"][language] if check == "the guard" else f"`{check}`"
+        rows.append([name, f"{stopped} / {len(silent)}{unfinished}", str(spoke), finished])
+    return table(rows)
+
+
+def commands(catalog: Catalog, runs: dict, language: Language) -> str:
+    """The frameworks' own commands behind the guard's; how each ends without it stands in the evidence."""
+    rows = [[TEXTS[key][language] for key in ("command", "with", "alone", "codes", "then")]]
+    for name, told in runs.items():
+        run, _, environment = name.rpartition(" ")
+        id, _, variant = run.partition("/")
+        codes = " ".join(f"`{code}`" for code in told["codes"])
+        then = TEXTS["goes-on" if told["exit"] == 0 else "stops"][language].format(told["step"])
+        if id in catalog.incidents:
+            ended = say(catalog.incidents[id].evidence[environment].by_variant[variant].outcome, language)
+            run = f"[{id} `{variant}`](incidents/{run_address(id, variant, environment)})"
+        else:  # a script that nobody compared
+            run, ended = f"`{run}`", ""
+        rows.append([run, environment, ended, codes, then])
     return table(rows)

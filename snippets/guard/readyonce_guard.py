@@ -24,6 +24,7 @@ import importlib.util
 import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -265,7 +266,7 @@ class Guard:
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.pieces = [0] * len(self.params)
         self.has_moved, self.had_gradient = False, []
-        self.buffers, self.inputs, self.rate = None, [], 0.0
+        self.buffers, self.inputs, self.rate, self.sampled = None, [], 0.0, []
         self.handles = [p.register_post_accumulate_grad_hook(self._counter(i)) for i, p in enumerate(self.params)]
         self.handles.append(model.register_forward_pre_hook(self._called, with_kwargs=True))
         _install()
@@ -293,6 +294,7 @@ class Guard:
         for handle in self.handles:
             handle.remove()
         self.handles, self.params, self.pieces, self.before, self.buffers = [], [], [], None, None
+        self.sampled = []
         self.model = self.inner = None
         self.candidates, self.index = [], {}
 
@@ -531,7 +533,11 @@ class Guard:
         else:
             records, absent = [record], []
         findings = self._judge(records, absent, vector, compared, weights, group)
-        self._sample(moving)
+        if self.kind in ("fsdp1", "fsdp2"):
+            visible = [i for i, p in enumerate(self.params) if p.grad is not None]
+        else:
+            visible = compared
+        self._sample(moving, [] if hidden else sorted(zip(vector_of_shards, visible), reverse=True))
         self.step += 1
         self._answer(findings)
         if last and not self.done:
@@ -588,20 +594,26 @@ class Guard:
 
     # -------------------------------------------------------------- weights that do not move
 
-    def _sample(self, moving):
-        """Remember a little of the weights, to see in the next step whether this one moved any."""
+    def _sample(self, moving, sizes):
+        """Remember a little of the weights, to see in the next step whether this one moved any.
+
+        Those with the largest gradients: of LoRA's matrices only every second one moves in the first step. Where gradients
+        are hidden, a fixed choice without a pattern.
+        """
         self.before = None
         if moving and self.params and not self.has_moved:
-            chosen = self.params[:: max(1, len(self.params) // SAMPLED)][:SAMPLED]
-            self.before = [_part(p).clone() for p in chosen]
+            chosen = [i for size, i in sizes[:SAMPLED] if size > 0]
+            if not sizes:
+                chosen = random.Random(0).sample(range(len(self.params)), min(SAMPLED, len(self.params)))
+            self.sampled = [self.params[i] for i in chosen]
+            self.before = [_part(p).clone() for p in self.sampled]
 
     def _moved(self):
         import torch
 
         if self.before is None:
             return None
-        chosen = self.params[:: max(1, len(self.params) // SAMPLED)][:SAMPLED]
-        pairs = [(old, _part(p)) for old, p in zip(self.before, chosen)]
+        pairs = [(old, _part(p)) for old, p in zip(self.before, self.sampled)]
         differ = [(old != new).any() for old, new in pairs if old.shape == new.shape and old.numel()]
         if any(old.shape != new.shape for old, new in pairs):
             return True
@@ -1077,6 +1089,7 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
         outer = next((w for w in list(wrappers) if module is w.module), module)  # the wrapper was bypassed
         if _strategy(outer)[0] != "plain" and any(p.requires_grad for p in outer.parameters()):
             guards.append(watch(outer, steps, on_finding, timeout, name and f"{name}/{next(counter)}"))
+            _mark("model")
             if outer is module and guards[-1].model is module:
                 guards[-1]._called()  # this forward runs already
 
@@ -1106,12 +1119,14 @@ class _AfterTorch:
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
+        # Some only ask whether there is a torch, and import it later: stay until it is loaded.
         spec = importlib.machinery.PathFinder.find_spec(name, path, target)
         if spec is not None:
             load = spec.loader.exec_module
 
             def exec_module(module):
+                with contextlib.suppress(ValueError):
+                    sys.meta_path.remove(self)
                 load(module)
                 self.then()
 
@@ -1123,8 +1138,29 @@ def _from_environment():
     """Called by the sitecustomize of `main`, in every Python that the command starts."""
     settings = json.loads(os.environ[SETTINGS])
     kept = contextlib.ExitStack()
-    sys.meta_path.insert(0, _AfterTorch(lambda: kept.enter_context(automatic(**settings))))
     _from_environment.kept = kept  # until the process ends
+    _mark("python")
+
+    def then():
+        _mark("torch")
+        kept.enter_context(automatic(**settings))
+
+    sys.meta_path.insert(0, _AfterTorch(then))
+
+
+def _mark(name):
+    """Leave word for `main` of how far the guard came, in the folder that it made for this copy of the file."""
+    if hasattr(_from_environment, "kept"):
+        with contextlib.suppress(OSError):
+            open(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.mark"), "w").close()
+
+
+# What `main` says where nothing was watched: the furthest mark -> why
+UNSEEN = {
+    None: "no Python of this command took the guard (a container, another machine, `python -I`, `-E` or `-S`?)",
+    "python": "no Python of this command imported torch",
+    "torch": "no model was called under DDP, DeepSpeed or FSDP",
+}
 
 
 CUSTOMIZE = """\
@@ -1150,8 +1186,14 @@ def main(arguments=None):
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     options = parser.parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
-    if not command or options.steps < 1:
+    if options.steps < 1:
+        parser.error(f"--steps is at least 1, not {options.steps}")
+    if not 0 < options.timeout < float("inf"):
+        parser.error(f"--timeout is a number of seconds above 0, not {options.timeout:g}")
+    if not command:
         parser.error("name the command to run: python -m readyonce_guard -- torchrun train.py")
+    if command[0].endswith(".py") and " " not in command[0] and not os.access(command[0], os.X_OK):
+        parser.error(f"name the program that runs {command[0]}: python -m readyonce_guard -- python {command[0]}")
     on_finding = "warn" if options.warn else "raise"
     settings = {"steps": options.steps, "on_finding": on_finding, "timeout": options.timeout}
     with tempfile.TemporaryDirectory(prefix="readyonce-guard-") as folder:
@@ -1163,9 +1205,19 @@ def main(arguments=None):
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path, SETTINGS: json.dumps(settings)}
         try:
-            return subprocess.call(command, env=environment)
+            code = subprocess.call(command, env=environment)
         except FileNotFoundError:
-            parser.error(f"no such command: {command[0]}")
+            one = "; name its words one by one, not in one pair of quotes" if " " in command[0] else ""
+            parser.error(f"no such command: {command[0]}{one}")
+        except OSError as error:
+            parser.error(f"{command[0]} cannot be run: {error.strerror}")
+        except KeyboardInterrupt:  # the command got it too, and said what it had to say
+            return 130
+        marks = [it for it in ("python", "torch", "model") if os.path.exists(os.path.join(folder, f"{it}.mark"))]
+    if "model" not in marks:
+        why = UNSEEN[marks[-1] if marks else None]
+        print(f"readyonce guard: nothing was watched: {why}", file=sys.stderr, flush=True)
+    return 128 - code if code < 0 else code  # as a shell tells a signal
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import readyonce_guard  # noqa: E402
 
 SIZES = {"2 M": (256, 4), "16 M": (512, 8), "100 M": (1024, 12)}  # width, blocks: 8 * width**2 parameters each
 TOKENS = {"cpu": {"2 M": 1024, "16 M": 512, "100 M": 256}, "cuda": {"2 M": 16384, "16 M": 16384, "100 M": 16384}}
-ROUNDS, GUARDED = {"2 M": 8, "16 M": 6, "100 M": 3}, 3
+ROUNDS, GUARDED = {"2 M": 8, "16 M": 6, "100 M": 2}, 3
 
 
 def model_of(size):
