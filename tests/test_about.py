@@ -16,6 +16,7 @@ GENERATED = (
     "_headers",
     "headers.nginx.conf",
     "llms.txt",
+    "SKILL.md",
     "feed.xml",
     "sitemap.xml*",
     "search/*",

@@ -364,6 +364,14 @@ def test_an_error_that_is_not_covered_is_told_so(text, covered):
     assert ("Look further up" in words) == (covered is None)
 
 
+def test_a_text_without_an_error_leads_to_the_guard():
+    """For whom nothing failed and who doubts the gradients; an error that is somebody else's does not."""
+    engine = diagnose.Rules(RULES | {"site": "https://wiki.example"})
+    for text, led in (("no error at all", True), ("torch.OutOfMemoryError: CUDA out of memory.", False)):
+        words = report.text(engine, diagnose.diagnose(engine, text.encode()), "en")
+        assert ("https://wiki.example/guard/" in words) == led
+
+
 @pytest.mark.parametrize("data, words", [(b"", "empty"), (b" \n", "empty"), (b"\x89PNG\0\0", "binary")])
 def test_nothing_to_read_is_told_without_talk_of_tracebacks(data, words):
     text = report.text(ENGINE, diagnose.diagnose(ENGINE, data), "en")

@@ -21,7 +21,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError, model_validator
 
 from readyonce import project
-from readyonce.facts import Query, Value, Where, fits, named
+from readyonce.facts import Condition, Query, Value, Where, fits, named
 from readyonce.project import LANGUAGES as LANGUAGES
 from readyonce.terminal import printable
 
@@ -415,6 +415,7 @@ class DecisionFile(Model):
     columns: dict[Slug, Slice]
     strategies: list[str]
     uses: dict[Slug, Slice]
+    launches: Query = {}  # which runs stand for a framework's launch, for `lint`
 
     @property
     def rows(self) -> dict[tuple[str, str], Where]:
@@ -440,11 +441,13 @@ class Fact(Model):
 
 
 class Rule(Model):
-    """What a launch tells of a run where its words and its versions fit."""
+    """What a launch tells of a run where its words, its option and its versions fit. None: what one cannot read from it."""
 
     text: str = ""
+    option: str | None = None  # without dashes, `_` for `-`
+    is_: Condition | None = Field(None, alias="is")  # without it: given, and not switched off
     where: Query = {}
-    facts: dict[str, Value]
+    facts: dict[str, Value | None]
     sources: list[Source] = []
 
 

@@ -25,7 +25,11 @@ ENDING = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if h
 def main(arguments: list[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # a file's name may be no text
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    # What `lint` judges after `--` has options of its own.
+    end = given.index("--") if given[:1] == ["lint"] and "--" in given else len(given)
+    options = _parser().parse_args(given[:end])
+    options.words = given[end + 1 :]
     for number in ENDING:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # else it is to be ignored
             signal.signal(number, _end)
@@ -174,6 +178,75 @@ def _show(rules, answer, options) -> str:
     else:
         print(printable(report.markdown(rules, answer, answer.language)), flush=True)
     return kind
+
+
+def lint(options) -> int:
+    from readyonce import inputs
+    from readyonce.lint import judge, launch, report, shell
+
+    rules = _lint_rules()
+    rules["site"] = os.environ.get("SITE_URL", rules["site"]).rstrip("/")
+    faults: list[str] = []
+    launches, findings, files = [], [], 0
+    try:
+        versions = launch.installed(options.python) if options.python else {}
+        versions |= dict(map(_release, options.with_))
+        reader = launch.Reader(rules["stacks"])
+        if options.words:
+            words = [shell.Word(word, 1) for word in options.words]
+            launches += filter(None, [reader.words("command line", words, os.environ)])
+        names = inputs.names(options.files, True, faults) if options.files or not options.words else []
+        folders = [name for name in options.files if os.path.isdir(name)]
+        for name in names:
+            if any(name.startswith(folder) for folder in folders) and not launch.readable(name):
+                continue
+            files += 1
+            try:
+                launches += reader.file(name)
+            except launch.Unreadable as error:
+                faults.append(f"{inputs.shown(name)}:{error.line}: {error}")
+            except OSError as error:
+                faults.append(f"{inputs.shown(name)} cannot be read: {error.strerror or error}")
+    except (inputs.Unusable, launch.Unreadable) as error:
+        raise _usage(str(error)) from None
+    for it in launches:
+        findings += judge.judge(rules, it, versions, options.lang)
+    told = report.shown(findings, options.all)
+    form = options.format
+    if form == "sarif":
+        print(report.sarif(told, rules["site"]))
+    elif told:
+        forms = {"text": partial(report.text, language=options.lang), "json": report.as_json, "github": report.github}
+        print(forms[form](told))
+    if form == "text":
+        print(report.summary(findings, len(launches), files, options.all, options.lang))
+    for fault in faults:
+        print(f"readyonce: {printable(fault)}", file=sys.stderr)
+    return USAGE if faults else DIFFERENT if any(it.level in report.LOUD for it in findings) else GOOD
+
+
+def _lint_rules() -> dict:
+    import json
+
+    for fresh in (False, True):
+        compiled = project.lint_rules(fresh)
+        if compiled is None:
+            raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
+        try:
+            rules = json.loads(compiled)
+            rules["cells"], rules["stacks"]  # a rule set that was damaged on the disk is compiled anew
+            return rules
+        except (ValueError, KeyError, TypeError):
+            if fresh:
+                raise
+    raise AssertionError
+
+
+def _release(text: str) -> tuple[str, str]:
+    name, sign, release = text.partition("==")
+    if not sign or not re.match(r"\d", release):
+        raise _usage(f"--with {text}: write a package and its release, as in transformers==4.57.1")
+    return name.strip().lower().replace("_", "-"), release.strip()
 
 
 def run(options) -> int:
@@ -705,6 +778,32 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument(
         "--github-event", metavar="FILE", help="an event of a newly opened issue: prints the comment for it"
     )
+
+    it = command(
+        "lint",
+        lint,
+        "Judges a launch before it starts, by the stored runs: scripts, configurations, a command line. Runs nothing of it.",
+        "train.sh",
+        "train.sh ds_config.json --with transformers==4.57.1 --with deepspeed==0.19.2",
+        "scripts/ --python .venv/bin/python --all",
+        "--format sarif train.sh > lint.sarif",
+        "-- torchrun --nproc-per-node 8 train.py --gradient_checkpointing True --use_lora True",
+    )
+    it.epilog += (
+        "\n\nlevels: error, no run that fits trains right; warning, so with some versions, or because the framework's own code"
+        "\nruns a module twice; note (--all), it depends on what a launch cannot show. What is not covered is said."
+        "\nexit codes: 0 neither error nor warning, 1 some, 2 bad usage, or a file that cannot be read (the rest is judged)"
+    )
+    it.add_argument(
+        "files", metavar="FILE", nargs="*", help="shell, YAML, JSON, Python or Markdown files, folders, globs"
+    )
+    it.add_argument(
+        "--with", dest="with_", metavar="PKG==V", action="append", default=[], help="a release it will run with"
+    )
+    it.add_argument("--python", metavar="PATH", help="read the releases beside this interpreter; it is not started")
+    it.add_argument("--all", action="store_true", help="notes too")
+    language(it)
+    it.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text", help="default: text")
 
     it = command(
         "run",

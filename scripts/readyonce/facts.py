@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 Value = str | int | bool
@@ -29,8 +30,11 @@ def version(text: Value) -> tuple[int, ...]:
 
 def bounds(condition: Condition) -> list[tuple[str, str]]:
     """The comparisons that a condition is made of: `">= 4.38, < 5"` has two; of a plain value none."""
-    if not isinstance(condition, str):
-        return []
+    return _bounds(condition) if isinstance(condition, str) else []
+
+
+@lru_cache(maxsize=4096)  # the same few conditions are asked of every run
+def _bounds(condition: str) -> list[tuple[str, str]]:
     parts = [_COMPARISON.fullmatch(part.strip()) for part in condition.split(",")]
     return [part.groups() for part in parts] if all(parts) else []
 
@@ -142,17 +146,39 @@ def _mixture(runs: list[tuple[Facts, str]]) -> float:
 # ------------------------------------------------------------------------------ of a command
 
 
-def of_command(script: str, rules: Iterable[Mapping[str, Any]], versions: Mapping[str, str]) -> dict[str, Value]:
+def of_command(
+    script: str,
+    rules: Iterable[Mapping[str, Any]],
+    versions: Mapping[str, str],
+    options: Mapping[str, str | None] = {},
+) -> dict[str, Value | None]:
     """The facts of a framework's command: of each fact the first rule that sets it and fits.
 
-    A rule is `{"text": words of the script, "where": query over what is known so far and the versions, "facts": ...}`;
-    both conditions may be left out. Comments of the script say nothing.
+    A rule is `{"text": words of the script, "option": name, "is": its value or several, "where": query over what is known
+    so far and the versions, "facts": ...}`; each condition may be left out, and an option without `is` is one that is given and
+    not switched off. Comments of the script say nothing. `options` are those of the command, None where a value is not known.
+    A fact is None where a rule that would decide it asks for what is not known.
     """
     said = " ".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
     said = " ".join(said.replace("\\ ", " ").split())
-    found: dict[str, Value] = {}
+    found: dict[str, Value | None] = {}
     for rule in rules:
-        if rule.get("text", "") in said and fits(rule.get("where", {}), {**versions, **found}):
+        if rule.get("text", "") not in said:
+            continue
+        known = {name: value for name, value in {**versions, **found}.items() if value is not None}
+        answers = (_given(rule, options), fits(rule.get("where", {}), known))
+        if False not in answers:
             for name, value in rule["facts"].items():
-                found.setdefault(name, value)
+                found.setdefault(name, None if None in answers else value)
     return found
+
+
+def _given(rule: Mapping[str, Any], options: Mapping[str, str | None]) -> bool | None:
+    name, wanted = rule.get("option"), rule.get("is")
+    if not name:
+        return True
+    if name not in options:
+        return False
+    if (value := options[name]) is None:
+        return None
+    return value.lower() not in ("false", "no", "0", "none") if wanted is None else holds(wanted, value)

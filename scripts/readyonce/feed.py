@@ -1,4 +1,4 @@
-"""What stands beside the pages for programs that follow or read them: the Atom feed and llms.txt."""
+"""What stands beside the pages for programs that follow or read them: the Atom feed, llms.txt and a skill for coding agents."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ ATOM = "http://www.w3.org/2005/Atom"
 def files(catalog: Catalog) -> dict[str, str]:
     """Path in the site → text. The feed needs SITE_URL, since each of its ids is an address."""
     made = {links.address("", "llms.txt", language): llms(catalog, language) for language in LANGUAGES}
+    made["SKILL.md"] = catalog.text(catalog.root / "snippets" / "agents" / "SKILL.md")
     if links.site_url():
         known = history.dates(catalog.root)
         made |= {links.address("", "feed.xml", language): atom(catalog, known, language) for language in LANGUAGES}
@@ -96,5 +97,6 @@ def llms(catalog: Catalog, language: Language) -> str:
             parts.append(f"## {say(name or 'pages', language)}\n\n" + "\n".join(lines) + "\n")
     up = "" if language == "en" or links.site_url() else "../"
     data = [f"- [{name}]({links.site_url() or up}api/v1/{name})" for name in sorted(api.NAMES)]
+    data.append(f"- [SKILL.md]({links.site_url() or up}SKILL.md)")
     parts.append(f"## {say('data', language)}\n\n" + "\n".join(data) + "\n")
     return "\n".join(parts)

@@ -28,6 +28,8 @@ from pathlib import Path
 from readyonce import ending, project
 from readyonce.catalog import GUARD, Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
 from readyonce.facts import Value, of_command
+from readyonce.lint import rules as lint_rules
+from readyonce.lint.launch import Reader
 
 WORKER = Path(__file__).with_name("worker.py")
 START_LIMIT = 180  # seconds for imports
@@ -584,20 +586,18 @@ def facts_of_command(
 ) -> dict[str, Value]:
     """By the rules of the framework (`snippets/frameworks/`), after those of the tiny model (`FACTS` in tiny.py)."""
     script = with_lines((incident.folder / variant.file).read_text(encoding="utf-8"), variant.lines)
-    said = " ".join(script.replace("\\\n", " ").replace(" -m ", " python -m ").split())
-    rules = [
-        rule.model_dump()
-        for framework in catalog.frameworks.values()
-        if any(command in said for command in framework.commands)
-        for rule in framework.launch
-    ]
-    if not rules:
+    stacks = lint_rules.stacks(catalog)
+    launches = [it for it in Reader(stacks).script(variant.file, script, incident.folder) if it.frameworks]
+    if not launches:
         raise LabError(f"{incident.id}/{variant.file} runs no command of snippets/frameworks/")
+    options = {name: option.value for name, option in launches[0].options.items()}
+    rules = lint_rules.of_launch(stacks, launches[0].frameworks)
     source = ast.parse((incident.folder / "tiny.py").read_text(encoding="utf-8"))
     for node in source.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FACTS":
             rules = ast.literal_eval(node.value) + rules
-    return of_command(script, rules, {name.lower(): release for name, release in versions.items()})
+    told = of_command(script, rules, {name.lower(): release for name, release in versions.items()}, options)
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def with_lines(script: str, lines: dict[str, str]) -> str:

@@ -41,6 +41,7 @@ from readyonce.catalog import (
 from readyonce.conditions import in_words, part_in_words, parts
 from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
+from readyonce.lint import page as lint
 from readyonce.words import (
     WORDS,
     chip,
@@ -136,6 +137,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     }
     files |= frameworks.includes(catalog, language)
     files |= guard.includes(catalog, language)
+    files |= lint.includes(catalog, language)
     for family in listed(catalog, "own"):
         files[f"errors/{family.family}.md"] = family_parts(catalog, family, language)
     for family in listed(catalog, "look-alikes"):
@@ -827,6 +829,8 @@ def diagnose_links(catalog: Catalog) -> str:
     targets = {id: f"incidents/{id}.md" for id in catalog.incidents}
     targets |= {name: f"errors/{family.source}" for name, family in catalog.families.items()}
     targets["errors"] = "errors/index.md"
+    if guard.files(catalog):
+        targets["guard"] = "guard.md"
     return "".join(f'- [{name}]({target}){{ data-ro-to="{name}" }}\n' for name, target in targets.items())
 
 

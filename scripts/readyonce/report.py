@@ -47,6 +47,8 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
     prefix = _prefix(rules, language)
     if kind == "fragment" and prefix:
         lines += ["", *(f"{say(rules, 'more', language)}{colon}{prefix}{it['path']}" for it in named)]
+    elif kind == "unknown" and not told.note and prefix:
+        lines += ["", f"{say(rules, 'doubt', language)}{colon}{prefix}guard/"]
     elif told.note == "not-covered" and prefix:
         lines += ["", f"{say(rules, 'all-errors', language)}{colon}{prefix}errors/"]
     if family:

@@ -111,6 +111,10 @@ WORDS: dict[str, dict[Language, str]] = {
     "pick-not-run": {"en": "{} is not run in this setting.", "zh": "{}：这种情况没有运行过。"},
     "pick-other": {"en": "{} in {} of {} runs", "zh": "{} {} / {} 次"},
     "pick-also": {"en": "Trains right otherwise: {}.", "zh": "其他设置训练正确的次数：{}。"},
+    "pick-guard": {
+        "en": "Where you cannot tell which runs are yours, [the guard](guard.md) stops your training before a wrong step.",
+        "zh": "分不清自己属于哪一种时，[防护脚本](guard.md)会在走出错误的一步之前停下训练。",
+    },
     "pick-row": {"en": "Its row in the table", "zh": "看表中这一行"},
     "verified": {
         "en": "Verified on {date} with {versions} on {device} ({backend}, world size {world_size}).",
@@ -190,6 +194,7 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "It finishes, and the trained parameters equal their start.",
         "zh": "训练能跑完，但可训练参数与开始时相同。",
     },
+    "commands": {"en": "Commands", "zh": "命令"},
     "library": {"en": "Library", "zh": "库"},
     "default": {"en": "Default", "zh": "默认"},
     "all-versions": {"en": "all", "zh": "全部"},

@@ -269,6 +269,7 @@
       } else if (!family) {
         answer.append(element("p", say(`${key}-next`)));
         if (wordsOf.length) answer.append(element("ul", wordsOf.map((name) => element("li", [linked(title(name), name)]))));
+        if (key === "not-known" && links.has("guard")) answer.append(element("p", [linked(say("doubt"), "guard")]));
         if (note === "not-covered") answer.append(element("p", [linked(say("all-errors"), "errors")]));
       } else {
         if (kind === "look-alike") answer.append(element("p", say("look-alike"), "ro-small"));

@@ -1,0 +1,332 @@
+"""What the stored runs say of a launch: its facts, the cells of the decision table that they fit, and the outcomes there.
+
+*error*: no run that fits trains right. *warning*: so with some versions, and which are installed is not known. *note*: right
+if each module runs once, and else it depends on what a launch cannot show. Nothing: every run that fits trains right.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from readyonce.facts import bounds, fits, holds, of_command, version
+from readyonce.lint.launch import Launch
+
+WORLDS = 64  # combinations of versions that are tried
+OLDEST = "0"
+LEVELS = ("error", "warning", "note", "not-covered")
+# The options that say how activations are checkpointed, the most telling first.
+TELLING = (
+    "gradient_checkpointing_kwargs.use_reentrant",
+    "activation_checkpointing_kwargs.use_reentrant",
+    "use_reentrant_gc",
+    "gradient_checkpointing",
+    "activation_checkpointing",
+)
+
+
+WORDS = {
+    "not-trainer": {
+        "en": "its options are not the Trainer's: nothing is known of what it sets",
+        "zh": "它的选项不是 Trainer 的，无从知道它设了什么",
+    },
+    "elsewhere": {
+        "en": "its options stand in {}, which is not at hand",
+        "zh": "它的选项写在 {} 里，而这个文件不在手边",
+    },
+    "strategy": {"en": "which strategy it trains with cannot be read", "zh": "读不出它用哪种并行策略"},
+    "absent": {"en": " ({} is not at hand)", "zh": "（{} 不在手边）"},
+    "checkpointing": {
+        "en": "how it checkpoints cannot be read: a version or an option decides",
+        "zh": "读不出它怎样做梯度检查点：由版本或某个选项决定",
+    },
+    "no-run": {"en": "no run of {} fits these settings", "zh": "没有符合这些设置的 {} 运行"},
+    "uncovered": {"en": "not covered: {}", "zh": "未覆盖：{}"},
+    "repeat": {"en": "a module runs more often than once: {}", "zh": "有模块执行多次：{}"},
+    "once": {"en": "right if each module runs once", "zh": "每个模块只执行一次时是对的"},
+    "mixed": {"en": "not every run that fits trains right", "zh": "符合的运行并非都训练正确"},
+    "depends": {
+        "en": "{}; it depends on what a launch cannot show: {}",
+        "zh": "{}；其余取决于启动命令看不出的情况：{}",
+    },
+    "case": {"en": "{}: {}", "zh": "{}：{}"},
+    "stops": {"en": "stops", "zh": "报错停止"},
+    "stops-with": {"en": "stops: {} ({})", "zh": "报错停止：{}（{}）"},
+    "wrong": {"en": "trains wrong without an error", "zh": "不报错但训练是错的"},
+    "wrong-by": {
+        "en": "trains wrong without an error, up to {:.0%} off ({}, toy models)",
+        "zh": "不报错但训练是错的，偏差最大 {:.0%}（{}，玩具模型）",
+    },
+    "match": {"en": "trains right ({})", "zh": "训练正确（{}）"},
+    "still": {"en": "nothing moves ({})", "zh": "参数没有动（{}）"},
+    "hang": {"en": "hangs ({})", "zh": "卡住（{}）"},
+    "run": {"en": "{} run", "zh": "{} 次运行"},
+    "runs": {"en": "{} runs", "zh": "{} 次运行"},
+    "or": {"en": " or ", "zh": "，或"},
+    "next": {"en": "; ", "zh": "；"},
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    level: str
+    code: str  # the family of the error, `wrong-gradients`, `depends`, `not-covered`
+    file: str
+    line: int
+    missing: bool  # the line is the launch's: the option that would help is not there
+    what: str
+    versions: str  # for which it is said; empty: for all, or for those that are given
+    fix: str | None
+    page: str
+    runs: int  # it rests on
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    level: str
+    code: str
+    what: str
+    page: str
+    runs: int
+    fixed: bool = False  # non-reentrant checkpointing would train right
+
+
+def judge(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str = "en") -> list[Finding]:
+    """The findings for a launch, the worst first; with no versions given, one for each range that differs."""
+    judged: dict[_Verdict | None, list[dict[str, str]]] = {}
+    worlds, tried = _worlds(rules, launch, versions)
+    for world in worlds:
+        verdict = _verdict(rules, launch, {**versions, **world}, language)
+        judged.setdefault(verdict, []).append(world)
+    found = []
+    for verdict, where in judged.items():
+        if verdict is None:
+            continue
+        option = next((launch.options[name] for name in TELLING if name in launch.options), None)
+        # With other versions all is right, and which are installed is not known.
+        level = "warning" if verdict.level == "error" and len(judged) > 1 else verdict.level
+        found.append(
+            Finding(
+                level,
+                verdict.code,
+                option.file if option else launch.file,
+                option.line if option else launch.line,
+                option is None,
+                verdict.what,
+                _ranges(where, worlds, tried) if len(judged) > 1 else "",
+                _fix(rules, launch, {**versions, **where[-1]}, tried) if verdict.fixed else None,
+                verdict.page,
+                verdict.runs,
+            )
+        )
+    return sorted(found, key=lambda it: LEVELS.index(it.level))
+
+
+def facts_of(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]) -> dict[str, Any]:
+    """What the launch tells of its run. A fact that it does not tell is left out."""
+    options = {name: option.value for name, option in launch.options.items()}
+    told = of_command(launch.command, _rules_of(rules, launch), versions, options)
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _rules_of(rules: Mapping[str, Any], launch: Launch) -> list[Mapping[str, Any]]:
+    own = [rule for name in launch.frameworks for rule in rules["stacks"][name]["launch"]]
+    return sorted(own, key=lambda rule: "strategy" not in rule["facts"])
+
+
+def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str) -> _Verdict | None:
+    def say(key: str, *values: str) -> str:
+        return WORDS[key][language].format(*values)
+
+    if launch.processes == 1:
+        return None
+    if not launch.frameworks:
+        return _uncovered(rules, say("not-trainer"), language)
+    if launch.blind:
+        return _uncovered(rules, say("elsewhere", ", ".join(launch.unread)), language)
+    facts = facts_of(rules, launch, versions)
+    if "strategy" not in facts:
+        unread = say("absent", ", ".join(launch.unread)) if launch.unread else ""
+        return _uncovered(rules, say("strategy") + unread, language)
+    if "checkpointing" not in facts:
+        return _uncovered(rules, say("checkpointing"), language)
+    verdict = _judged(rules, {**versions, **facts}, language)
+    if verdict and verdict.level == "error" and "runs" in facts:
+        once = _judged(rules, {**versions, **{name: it for name, it in facts.items() if name != "runs"}}, language)
+        if once is None or once.level != "error":  # what the framework's own code repeats decides
+            verdict = replace(verdict, level="warning", what=say("repeat", verdict.what))
+    if verdict and verdict.level != "not-covered" and facts["checkpointing"] != "non-reentrant":
+        better = _judged(rules, {**versions, **facts, "checkpointing": "non-reentrant"}, language)
+        if better is None or (LEVELS.index(better.level) > LEVELS.index(verdict.level) and better.level == "note"):
+            return replace(verdict, fixed=True)
+    return verdict
+
+
+def _uncovered(rules: Mapping[str, Any], why: str, language: str) -> _Verdict:
+    return _Verdict(
+        "not-covered", "not-covered", WORDS["uncovered"][language].format(why), _page(rules, "decision/"), 0
+    )
+
+
+def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: str) -> _Verdict | None:
+    by_use: dict[str, list[tuple[str, int, Mapping[str, Any]]]] = {}
+    for cell in rules["cells"]:
+        if cell["strategy"] != known["strategy"] or fits(cell["where"], known, ()) is False:
+            continue
+        if fits(rules["uses"][cell["use"]]["where"], known) is False:
+            continue
+        for part in cell["parts"]:
+            if _possible(part["path"], known):
+                by_use.setdefault(cell["use"], []).extend((label, n, part) for label, n in part["outcomes"].items())
+    first = next(iter(by_use), None)
+    if first is None:
+        strategy = rules["strategies"].get(known["strategy"], {}).get(language, known["strategy"])
+        return _uncovered(rules, WORDS["no-run"][language].format(strategy), language)
+    right = {use: {label for label, _, _ in told} == {"match"} for use, told in by_use.items()}
+    if all(right.values()):
+        return None
+    every = [it for told in by_use.values() for it in told]
+    runs = sum(count for _, count, _ in every)
+    if not any(label == "match" for label, _, _ in every):
+        return _said(rules, by_use[first], runs, language)
+    if not right[first] and not any(label == "match" for label, _, _ in by_use[first]):
+        return _said(rules, by_use[first], runs, language)
+    bad = {use: [it for it in told if it[0] != "match"] for use, told in by_use.items() if not right[use]}
+    use, told = next(iter(bad.items()))
+    where = WORDS["next"][language].join(
+        WORDS["case"][language].format(rules["uses"][name]["text"][language], _kinds(labels, language))
+        for name, labels in bad.items()
+    )
+    page = _page(rules, f"decision/#{known['strategy']}-{use}")
+    lead = WORDS["once" if right.get("once") else "mixed"][language]
+    return _Verdict("note", "depends", WORDS["depends"][language].format(lead, where), page, runs)
+
+
+def _said(rules: Mapping[str, Any], told: list, runs: int, language: str) -> _Verdict:
+    label, _, part = max(told, key=lambda it: it[1])
+    _, _, family = label.partition(":")
+    if family:
+        page = _page(rules, rules["families"][family]["path"])
+    else:
+        page = _page(rules, f"incidents/{part['incident']}/evidence/#{part['run']}")
+    return _Verdict("error", family or "wrong-gradients", _outcomes(rules, told, language), page, runs)
+
+
+def _outcomes(rules: Mapping[str, Any], told: Iterable[tuple[str, int, Mapping[str, Any]]], language: str) -> str:
+    """`stops: DDP marks a parameter ready twice (64 runs); trains wrong ...`"""
+    told = list(told)
+    counts: Counter[str] = Counter()
+    for label, count, _ in told:
+        counts[label] += count
+    texts = []
+    for label, count in counts.most_common():
+        outcome, _, family = label.partition(":")
+        runs = _runs_in_words(count, language)
+        if family:
+            texts.append(WORDS["stops-with"][language].format(rules["families"][family]["title"], runs))
+        elif outcome == "diverge":
+            wrong = max((part["gradient_error"] or 0 for it, _, part in told if it == label), default=0)
+            texts.append(WORDS["wrong-by"][language].format(wrong, runs))
+        else:
+            texts.append(WORDS[outcome][language].format(runs))
+    return WORDS["next"][language].join(texts)
+
+
+def _page(rules: Mapping[str, Any], path: str) -> str:
+    return f"{rules['site']}/{path}" if rules["site"] else path
+
+
+def _kinds(told: Iterable[tuple[str, int, Mapping[str, Any]]], language: str) -> str:
+    """`stops or trains wrong without an error (17 runs)`"""
+    told = list(told)
+    kinds = sorted({"wrong" if it[0] == "diverge" else "stops" for it in told})
+    text = WORDS["or"][language].join(WORDS[it][language] for it in kinds)
+    runs = _runs_in_words(sum(it[1] for it in told), language)
+    return f"{text} ({runs})" if language == "en" else f"{text}（{runs}）"
+
+
+def _runs_in_words(count: int, language: str) -> str:
+    return WORDS["run" if count == 1 else "runs"][language].format(count)
+
+
+def _possible(path: Iterable, known: Mapping[str, Any]) -> bool:
+    """Whether nothing that is known contradicts the conditions of a part."""
+    return all(
+        condition is None or name not in known or holds(condition, known[name]) == inside
+        for name, condition, inside in path
+    )
+
+
+# ------------------------------------------------------------------------------ versions
+
+
+def _worlds(
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]
+) -> tuple[list[dict[str, str]], dict[str, list[str]]]:
+    """A release on each side of every bound that a rule or a run asks for, of packages whose release is not known."""
+    asked: dict[str, set[str]] = {}
+    paths = [part["path"] for cell in rules["cells"] for part in cell["parts"]]
+    wheres = [rule.get("where", {}) for rule in _rules_of(rules, launch)]
+    conditions = [(name, condition) for where in wheres if isinstance(where, dict) for name, condition in where.items()]
+    strategy = facts_of(rules, launch, versions).get("strategy")
+    if str(strategy).startswith("zero"):
+        conditions += [(name, condition) for path in paths for name, condition, _ in path]
+    for name, condition in conditions:
+        if name in rules["versions"] and name not in versions:
+            asked.setdefault(name, set()).update(bound for _, bound in bounds(condition))
+    tried = {name: [OLDEST, *sorted(found, key=version)] for name, found in sorted(asked.items()) if found}
+    worlds = [dict(zip(tried, chosen, strict=True)) for chosen in itertools.product(*tried.values())]
+    return worlds[:WORLDS], tried
+
+
+def _ranges(where: list[dict[str, str]], worlds: list[dict[str, str]], tried: Mapping[str, list[str]]) -> str:
+    """`transformers < 5.0.0`: the releases of these worlds, of packages that tell them from the others."""
+    told = []
+    for name, releases in tried.items():
+        here = sorted({world[name] for world in where}, key=version)
+        if len(here) == len(releases):
+            continue
+        for first, last in _runs(here, releases):
+            after = releases[releases.index(last) + 1 :]
+            parts = [f">= {first}"] * (first != OLDEST) + [f"< {it}" for it in after[:1]]
+            told.append(f"{name} {', '.join(parts)}")
+    return "; ".join(told)
+
+
+def _runs(here: list[str], releases: list[str]) -> list[tuple[str, str]]:
+    """Neighbours among the releases, as (first, last)."""
+    found: list[tuple[str, str]] = []
+    for it in here:
+        at = releases.index(it)
+        if found and at and found[-1][1] == releases[at - 1]:
+            found[-1] = (found[-1][0], it)
+        else:
+            found.append((it, it))
+    return found
+
+
+def _fix(
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], tried: Mapping[str, list[str]]
+) -> str | None:
+    """The line to write, as this framework and version write it."""
+    for name in launch.frameworks:
+        for form in rules["forms"][name]:
+            package = form["package"] or ""
+            release = versions.get(package)
+            if release == OLDEST:  # whatever is older than the first bound
+                asked = form["since"] is None or version(form["since"]) < version(tried[package][1])
+            elif release is None:
+                asked = True
+            else:
+                wanted = {">=": form["since"], "<": form["before"]}
+                asked = all(holds(f"{sign} {bound}", release) for sign, bound in wanted.items() if bound)
+            if asked:
+                return form["code"]
+    return None

@@ -1,0 +1,474 @@
+"""What launches a file holds, and what each of them sets: options by name, each with its file and line.
+
+Shell scripts, Markdown with commands, YAML and JSON of frameworks, accelerate and DeepSpeed, literals in Python; one
+follows what another names. `gradient_checkpointing_kwargs={"use_reentrant": False}`, its JSON behind an option and its YAML
+are one option, `gradient_checkpointing_kwargs.use_reentrant`.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from readyonce.lint import shell
+from readyonce.lint.shell import Unreadable, Word
+
+SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
+KEYS = 20_000  # that one of them may hold; aliases count as often as they are used
+NESTED = 40
+SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
+LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
+SPEAKING = {
+    "echo",
+    "printf",
+    "cat",
+    "grep",
+    "which",
+    "type",
+    "alias",
+    "pip",
+    "git",
+    "sed",
+    "set",
+    ":",
+}  # that start nothing
+PYTHON = re.compile(r"python[\d.]*")
+# Options of launchers that name the processes of one machine.
+PROCESSES = ("nproc_per_node", "num_processes", "num_gpus")
+CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
+DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
+
+
+@dataclass(frozen=True)
+class Option:
+    value: str | None  # None: set, but what to is not known
+    file: str
+    line: int
+
+
+@dataclass
+class Launch:
+    """One command that trains. `options` without dashes, `_` for `-`; a flag alone is `true`."""
+
+    command: str  # its first words, as they are shown
+    file: str
+    line: int
+    last_line: int
+    options: dict[str, Option] = field(default_factory=dict)
+    processes: int | None = None
+    launcher: str | None = None
+    frameworks: list[str] = field(default_factory=list)  # whose rules read it, the most special first
+    unread: list[str] = field(default_factory=list)  # what it names and could not be read
+    blind: bool = False  # its own configuration is among that
+
+
+def readable(name: str) -> bool:
+    """Whether a file in a folder can hold a launch, by its name."""
+    suffix = Path(name).suffix.lower()
+    return suffix in (".yaml", ".yml", ".json", ".py", ".md", ".rst", *SHELLS[:-1])
+
+
+class Reader:
+    """Reads files; `frameworks` are those of the compiled rules."""
+
+    def __init__(self, frameworks: Mapping[str, Mapping]):
+        self.frameworks = frameworks
+
+    def file(self, name: str) -> list[Launch]:
+        path = Path(name)
+        suffix = path.suffix.lower()
+        if suffix in (".yaml", ".yml", ".json"):
+            return self._configuration(name, _flat(name, _text(path)))
+        if suffix == ".py":
+            return self._python(name, _text(path))
+        text = _text(path, shell.SIZE)
+        if suffix in (".md", ".rst"):
+            text = _fenced(text)
+        elif suffix not in SHELLS and not text.startswith("#!"):
+            raise Unreadable("it is no shell script, YAML, JSON, Python or Markdown file, by its name")
+        return self.script(name, text)
+
+    def script(self, name: str, text: str, folder: Path | None = None) -> list[Launch]:
+        """The launches of a shell script; what it names is looked for in `folder`, if not in the script's own."""
+        found = []
+        for command in shell.commands(text):
+            if launch := self.words(name, command.words, command.environment, folder):
+                found.append(launch)
+        return found
+
+    def words(
+        self, name: str, words: Sequence[Word], environment: Mapping[str, str | None] = {}, folder: Path | None = None
+    ) -> Launch | None:
+        """The launch that a simple command is, if it is one."""
+        at = next((i for i, word in enumerate(words) if self._starts(words, i)), None)
+        if at is None or words[0].text in SPEAKING:
+            return None
+        words = words[at:]
+        launcher, before, rest = self._launched(words)
+        if not rest:
+            return None
+        says = " ".join(_base(word.text) if i == 0 else word.text for i, word in enumerate(rest[:4]))
+        own = next(
+            (key for key, it in self.frameworks.items() if any(_begins(says, it) for it in it["commands"])), None
+        )
+        if own is None and launcher is None:
+            return None  # python train.py: one process, and nothing tells that it trains
+        launch = Launch(says, name, words[0].line, max(word.line for word in words), launcher=launcher)
+        options, positional = _options(name, rest)
+        launch.options = options
+        ahead, _ = _options(name, before)
+        self._processes(launch, ahead, environment, own)
+        for key, option in ahead.items():  # accelerate launch --zero_stage 2, --use_fsdp
+            launch.options.setdefault(f"launch.{key}", option)
+        if own is None and not self._trains(launch):
+            launch.frameworks = []
+        self._follow(launch, positional, folder or Path(name).parent)
+        self._told(launch, own)
+        return launch
+
+    def _starts(self, words: Sequence[Word], at: int) -> bool:
+        text = _base(words[at].text)
+        following = words[at + 1].text if at + 1 < len(words) else ""
+        if text in ("accelerate",):
+            return following == "launch"
+        if text in LAUNCHERS:
+            return at + 1 < len(words)
+        if PYTHON.fullmatch(text):
+            return following == "-m" or following.endswith(".py")
+        return any(
+            text == command.split()[0] for it in self.frameworks.values() for command in it["commands"]
+        ) and bool(following)
+
+    def _launched(self, words: Sequence[Word]) -> tuple[str | None, list[Word], list[Word]]:
+        """The launcher, its own options, and the command that it starts, written as `python -m ...` or `python x.py`."""
+        first, launcher, at = _base(words[0].text), None, 1
+        if PYTHON.fullmatch(first):
+            if words[1].text != "-m":
+                return None, [], list(words)
+            if len(words) > 2 and words[2].text in LAUNCHERS:
+                launcher, at = words[2].text, 3
+            else:
+                return None, [], [Word("python", words[0].line), *words[1:]]
+        elif first in LAUNCHERS:
+            launcher, at = first, 2 if first == "accelerate" else 1
+        else:
+            return None, [], list(words)
+        python = Word("python", words[0].line)
+        for i in range(at, len(words)):
+            text = words[i].text
+            if text in ("-m", "--module"):
+                return launcher, list(words[at:i]), [python, Word("-m", words[i].line), *words[i + 1 :]]
+            if text.endswith(".py"):
+                return launcher, list(words[at:i]), [python, *words[i:]]
+            if any(_base(text) == it.split()[0] for f in self.frameworks.values() for it in f["commands"]):
+                return launcher, list(words[at:i]), list(words[i:])
+        return launcher, list(words[at:]), []
+
+    def _trains(self, launch: Launch) -> bool:
+        return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
+
+    def _processes(self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping, own: str | None) -> None:
+        variable = self.frameworks[own]["processes"] if own else None
+        for name in PROCESSES:
+            if name in ahead:
+                launch.processes = _number(ahead[name].value)
+                return
+        if launch.launcher is None and variable:
+            value = environment.get(variable, "1")
+            launch.processes = _number(value)
+
+    def _follow(self, launch: Launch, positional: Sequence[Word], folder: Path) -> None:
+        """The files that it names: its own configuration, accelerate's, DeepSpeed's, and the Python that it starts."""
+        named = [word for word in positional if word.text.endswith((".yaml", ".yml", ".json"))]
+        named += [
+            Word(it.value, it.line) for key in ("config", "config_yaml") if (it := launch.options.get(key)) and it.value
+        ]
+        for word in named:
+            if path := self._found(launch, word, folder):
+                for key, option in _flat(str(path), _text(path)).items():
+                    launch.options.setdefault(key, option)
+            else:
+                launch.blind = True
+        if (option := launch.options.get("launch.config_file")) and option.value:
+            if path := self._found(launch, Word(option.value, option.line), folder):
+                for key, it in _flat(str(path), _text(path)).items():
+                    launch.options.setdefault(f"launch.{key}", it)
+        _accelerate(launch)
+        for key in CONFIGS:
+            option = launch.options.get(key) or launch.options.get(f"launch.{key}")
+            if option and option.value and option.value.lstrip().startswith("{"):
+                flat = _flat(option.file, option.value, option.line)
+            elif option and option.value and option.value.endswith(".json"):
+                path = self._found(launch, Word(option.value, option.line), folder)
+                flat = _flat(str(path), _text(path)) if path else {}
+            else:
+                continue
+            launch.options.setdefault("deepspeed", option)
+            for name, it in flat.items():
+                launch.options.setdefault(f"deepspeed.{name}", it)
+            if flat:
+                launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
+        for word in positional:
+            if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
+                for key, it in literals(str(path), _text(path)).items():
+                    launch.options.setdefault(key, it)
+
+    def _found(self, launch: Launch, word: Word, folder: Path) -> Path | None:
+        """A file that is named: as it stands, from the script's folder, or from one above it."""
+        tries = [Path(word.text)] if word.known and len(word.text) < 500 else []
+        if tries and not tries[0].is_absolute():
+            tries += [base / word.text for base in (folder, *list(folder.resolve().parents)[:4])]
+        for path in tries:
+            try:
+                if path.is_file():
+                    return path
+            except OSError:
+                break
+        launch.unread.append(word.text)
+        return None
+
+    def _told(self, launch: Launch, own: str | None) -> None:
+        names = [own] if own else []
+        if own is None and self._trains(launch):
+            names = ["transformers"]
+        while names and (base := self.frameworks[names[-1]]["base"]):
+            names.append(base)
+        launch.frameworks = names
+
+    def _configuration(self, name: str, flat: dict[str, Option]) -> list[Launch]:
+        """A framework's own YAML or JSON, which is a launch; of DeepSpeed's and accelerate's, nothing is one alone."""
+        own = next((key for key, it in self.frameworks.items() if it["keys"] and set(it["keys"]) <= set(flat)), None)
+        if own is None:
+            return []
+        launch = Launch(self.frameworks[own]["title"], name, 1, max(it.line for it in flat.values()), options=flat)
+        self._follow(launch, [], Path(name).parent)
+        self._told(launch, own)
+        return [launch]
+
+    def _python(self, name: str, text: str) -> list[Launch]:
+        found = literals(name, text)
+        if not any(
+            key in found
+            for key in ("gradient_checkpointing", "gradient_checkpointing_kwargs.use_reentrant", "python.ddp")
+        ):
+            return []
+        launch = Launch(Path(name).name, name, 1, text.count("\n") + 1, options=found)
+        self._follow(launch, [], Path(name).parent)
+        launch.frameworks = ["transformers"]
+        return [launch]
+
+
+def _accelerate(launch: Launch) -> None:
+    """What accelerate's options and file say, in the words of the others."""
+    told = {key.removeprefix("launch."): it for key, it in launch.options.items() if key.startswith("launch.")}
+    kind = told.get("distributed_type")
+    if kind and kind.value:
+        name = DISTRIBUTED.get(kind.value.upper())
+        if name:
+            launch.options.setdefault(name, Option("true", kind.file, kind.line))
+        if kind.value.upper() == "NO":
+            launch.processes = 1
+    for name in ("use_deepspeed", "use_fsdp", "use_megatron_lm"):
+        if name in told:
+            launch.options.setdefault(name.removeprefix("use_").removesuffix("_lm"), told[name])
+    for name in ("zero_stage", "deepspeed_config.zero_stage"):
+        if name in told:
+            launch.options.setdefault("deepspeed.zero_optimization.stage", told[name])
+    if file := told.get("deepspeed_config.deepspeed_config_file"):
+        launch.options.setdefault("deepspeed_config_file", file)
+    for name in ("fsdp_version", "fsdp_config.fsdp_version"):
+        if name in told:
+            launch.options.setdefault("fsdp_version", told[name])
+    if "num_processes" in told and launch.processes is None:
+        launch.processes = _number(told["num_processes"].value)
+
+
+def _begins(says: str, command: str) -> bool:
+    return f"{says} ".startswith(f"{command} ") or says.startswith(f"{command}.")
+
+
+def _base(text: str) -> str:
+    return text.rsplit("/", 1)[-1]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 7 else None
+
+
+def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[Word]]:
+    """Options by name, and the words that belong to none."""
+    found: dict[str, Option] = {}
+    positional: list[Word] = []
+    i = 0
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if not re.match(r"--?[A-Za-z]", word.text):
+            positional.append(word)
+            continue
+        key, sign, value = word.text.lstrip("-").partition("=")
+        known = word.known
+        if not sign and i < len(words) and not re.match(r"--?[A-Za-z]", words[i].text):
+            value, known = words[i].text, words[i].known
+            if "." in key or not value.endswith(".py"):
+                i += 1
+            else:
+                value = ""  # a flag before the script
+        _put(found, key.replace("-", "_"), value if known else None, sign, name, word.line)
+    return found, positional
+
+
+def _put(found: dict[str, Option], key: str, value: str | None, sign: str, name: str, line: int) -> None:
+    if value is not None and value.lstrip().startswith("{") and key not in CONFIGS:
+        try:
+            for inner, option in _flat(name, value, line).items():
+                found[f"{key}.{inner}"] = option
+            return
+        except Unreadable:
+            value = None
+    found[key] = Option("true" if value == "" and not sign else value, name, line)
+
+
+def _text(path: Path, limit: int = SIZE) -> str:
+    with open(path, "rb") as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise Unreadable(f"it is larger than {limit >> 20} MiB: give the launch alone")
+    if b"\0" in data:
+        raise Unreadable("it is no text: it holds zero bytes")
+    return data.decode("utf-8", "replace").lstrip("\ufeff")
+
+
+def _fenced(text: str) -> str:
+    """The commands of a Markdown page; all other lines are empty, so that the numbers stay."""
+    made, inside = [], None
+    for line in text.split("\n"):
+        fence = re.match(r"\s*(`{3,}|~{3,})\s*(\w*)", line)
+        if inside is None and fence:
+            inside = fence[1][0] * 3, fence[2].lower() in ("", "bash", "sh", "shell", "console", "zsh")
+            made.append("")
+        elif inside and line.strip().startswith(inside[0]):
+            inside = None
+            made.append("")
+        else:
+            made.append(re.sub(r"^\s*\$ ", "", line) if inside and inside[1] else "")
+    return "\n".join(made)
+
+
+# ------------------------------------------------------------------------------ YAML, JSON and Python
+
+
+def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Option]:
+    """`{a: {b: 1}}` → `a.b`, each with its line. JSON is read as YAML, of which it is a part: that keeps its lines."""
+    import yaml
+
+    if text.count("[") + text.count("{") > KEYS:
+        raise Unreadable(f"it opens more than {KEYS:,} brackets")
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        node = yaml.compose(text.replace("\t", " "), Loader=loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or "it cannot be read"
+        raise Unreadable(f"not YAML: {what}", first_line or (mark.line + 1 if mark else 1)) from None
+    except RecursionError:
+        raise Unreadable("it is nested too deeply", first_line or 1) from None
+    found: dict[str, Option] = {}
+    steps = [0]
+
+    def walk(node, prefix: str, depth: int) -> None:
+        steps[0] += 1
+        if steps[0] > KEYS or depth > NESTED:
+            raise Unreadable(
+                f"it holds more than {KEYS:,} values, or is nested more than {NESTED} deep", first_line or 1
+            )
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    walk(value, f"{prefix}.{key.value}" if prefix else key.value, depth + 1)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                walk(value, f"{prefix}.{index}", depth + 1)
+        elif node is not None and prefix:
+            null = node.tag == "tag:yaml.org,2002:null"
+            if not null:
+                found[prefix] = Option(node.value, name, first_line or node.start_mark.line + 1)
+
+    walk(node, "", 0)
+    return found
+
+
+def literals(name: str, text: str) -> dict[str, Option]:
+    """What a Python file sets by a literal: arguments of `*Arguments`, `*Config`, DDP, FSDP, and of what enables checkpointing."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(
+            f"not Python: {getattr(error, 'msg', None) or error}", getattr(error, "lineno", 1) or 1
+        ) from None
+    found: dict[str, Option] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        if called in ("DistributedDataParallel", "DDP"):
+            found.setdefault("python.ddp", Option("true", name, node.lineno))
+            _arguments(found, name, node, "ddp.")
+        elif called in ("FullyShardedDataParallel", "FSDP", "fully_shard"):
+            found.setdefault("fsdp", Option("true", name, node.lineno))
+        elif called == "gradient_checkpointing_enable":
+            found.setdefault("gradient_checkpointing", Option("true", name, node.lineno))
+            _arguments(found, name, node, "")
+        elif called.endswith(("TrainingArguments", "Config", "Arguments")):
+            _arguments(found, name, node, "")
+    return found
+
+
+def _arguments(found: dict[str, Option], name: str, node: ast.Call, prefix: str) -> None:
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            continue
+        try:
+            value = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            value = None
+            if keyword.arg not in ("gradient_checkpointing", "gradient_checkpointing_kwargs", "deepspeed"):
+                continue
+        line = keyword.value.lineno
+        if isinstance(value, dict):
+            for key, it in _pairs(keyword.arg, value):
+                found.setdefault(prefix + key, Option(str(it), name, line))
+        else:
+            found.setdefault(prefix + keyword.arg, Option(None if value is None else str(value), name, line))
+
+
+def _pairs(prefix: str, value: dict, depth: int = 0):
+    for key, it in value.items():
+        if isinstance(it, dict) and depth < NESTED:
+            yield from _pairs(f"{prefix}.{key}", it, depth + 1)
+        else:
+            yield f"{prefix}.{key}", it
+
+
+def installed(python: str) -> dict[str, str]:
+    """The packages beside an interpreter and their versions, read from their folders' names: nothing is imported."""
+    place = Path(os.path.abspath(python))
+    roots = [place.parent.parent] if place.is_file() else [place]
+    found = {}
+    for root in roots:
+        for folder in [*root.glob("lib/python*/site-packages"), *root.glob("Lib/site-packages")]:
+            for path in folder.glob("*.dist-info"):
+                name, _, version = path.name.removesuffix(".dist-info").rpartition("-")
+                found[name.lower().replace("_", "-")] = version
+    if not found:
+        raise Unreadable(
+            f"there are no packages beside {python}: give a Python of a virtual environment, or its folder"
+        )
+    return found
+
+
+__all__ = ["Launch", "Option", "Reader", "Unreadable", "installed"]

@@ -1,0 +1,139 @@
+"""Findings as text, JSON, SARIF 2.1.0 and annotations of GitHub's workflows."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from readyonce import __version__
+from readyonce.lint.judge import LEVELS, Finding
+from readyonce.terminal import printable
+
+LOUD = ("error", "warning")  # what makes the command fail
+WORDS = {
+    "add": {"en": "add to it:", "zh": "加上："},
+    "write": {"en": "write instead:", "zh": "改成："},
+    "guard": {
+        "en": "to know it: run a few steps behind the guard, python -m readyonce_guard -- COMMAND",
+        "zh": "想确认：用防护脚本跑几步，python -m readyonce_guard -- COMMAND",
+    },
+    "why": {"en": "why: {}", "zh": "依据：{}"},
+    "with": {"en": "with {}: {}", "zh": "{} 下：{}"},
+    "error": {"en": "{} error", "zh": "{} 个错误"},
+    "errors": {"en": "{} errors", "zh": "{} 个错误"},
+    "warning": {"en": "{} warning", "zh": "{} 个警告"},
+    "warnings": {"en": "{} warnings", "zh": "{} 个警告"},
+    "note": {"en": "{} depending on what a launch cannot show", "zh": "{} 个取决于启动命令看不出的情况"},
+    "notes": {"en": "{} depending on what a launch cannot show", "zh": "{} 个取决于启动命令看不出的情况"},
+    "not-covered": {"en": "{} not covered", "zh": "{} 个未覆盖"},
+    "not-covereds": {"en": "{} not covered", "zh": "{} 个未覆盖"},
+    "all": {"en": " (--all: on what)", "zh": "（--all 说明是什么情况）"},
+    "nothing": {"en": "nothing to judge", "zh": "没有可判断的启动命令"},
+    "right": {"en": "every run that fits trains right", "zh": "符合的运行全部训练正确"},
+    "found": {"en": "{} in {}: {}.", "zh": "{}，{}：{}。"},
+    "launch": {"en": "{} launch", "zh": "{} 条启动命令"},
+    "launchs": {"en": "{} launches", "zh": "{} 条启动命令"},
+    "file": {"en": "{} file", "zh": "{} 个文件"},
+    "files": {"en": "{} files", "zh": "{} 个文件"},
+    "next": {"en": ", ", "zh": "，"},
+}
+_SARIF = {"error": "error", "warning": "warning", "note": "note", "not-covered": "note"}
+_GITHUB = {"error": "error", "warning": "warning", "note": "notice", "not-covered": "notice"}
+
+
+def shown(findings: Sequence[Finding], everything: bool) -> list[Finding]:
+    """Without `everything` no notes: what depends on something that a launch cannot show."""
+    return [it for it in findings if everything or it.level != "note"]
+
+
+def text(findings: Sequence[Finding], language: str = "en") -> str:
+    """For a terminal: a line that editors can follow, then what to do."""
+    return "\n".join("\n".join(_lines(it, language)) for it in findings)
+
+
+def _lines(it: Finding, language: str) -> list[str]:
+    level = "note" if it.level == "not-covered" else it.level  # words that editors know
+    lines = [f"{it.place}: {level}: {_what(it, language)} [{it.code}]"]
+    if it.fix:
+        lines.append(f"    {WORDS['add' if it.missing else 'write'][language]}")
+        lines += [f"        {line}" for line in it.fix.splitlines()]
+    if it.level == "note":
+        lines.append(f"    {WORDS['guard'][language]}")
+    if it.level != "not-covered":
+        lines.append(f"    {WORDS['why'][language].format(it.page)}")
+    return [printable(line) for line in lines]
+
+
+def _what(it: Finding, language: str = "en") -> str:
+    return WORDS["with"][language].format(it.versions, it.what) if it.versions else it.what
+
+
+def summary(findings: Sequence[Finding], launches: int, files: int, everything: bool, language: str = "en") -> str:
+    """One line; it says what was not judged, so that silence is not taken for a pass."""
+    counts = Counter(it.level for it in findings)
+    told = WORDS["next"][language].join(_count(level, counts[level], language) for level in LEVELS if counts[level])
+    if counts["note"] and not everything:
+        told += WORDS["all"][language]
+    told = told or WORDS["right" if launches else "nothing"][language]
+    places = _count("launch", launches, language), _count("file", files, language)
+    return WORDS["found"][language].format(*places, told)
+
+
+def _count(word: str, number: int, language: str) -> str:
+    return WORDS[word if number == 1 else f"{word}s"][language].format(number)
+
+
+def as_json(findings: Sequence[Finding]) -> str:
+    return "\n".join(json.dumps(asdict(it), ensure_ascii=False) for it in findings)
+
+
+def github(findings: Sequence[Finding]) -> str:
+    return "\n".join(
+        f"::{_GITHUB[it.level]} file={_escaped(it.file, True)},line={it.line},title={it.code}::"
+        + _escaped("\n".join(filter(None, (_what(it), it.fix and f"Write: {it.fix}", it.page))))
+        for it in findings
+    )
+
+
+def _escaped(text: str, in_property: bool = False) -> str:
+    for sign, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A"), *((":", "%3A"), (",", "%2C")) * in_property):
+        text = text.replace(sign, code)
+    return text
+
+
+def sarif(findings: Sequence[Finding], site: str) -> str:
+    codes = sorted({it.code for it in findings})
+    run = {
+        "tool": {
+            "driver": {
+                "name": "readyonce",
+                "version": __version__,
+                **({"informationUri": f"{site}/lint/"} if site else {}),
+                "rules": [{"id": code, "shortDescription": {"text": code}} for code in codes],
+            }
+        },
+        "results": [
+            {
+                "ruleId": it.code,
+                "ruleIndex": codes.index(it.code),
+                "level": _SARIF[it.level],
+                "message": {"text": "\n".join(filter(None, (_what(it), it.fix and f"Write: {it.fix}", it.page)))},
+                "locations": [
+                    {
+                        "physicalLocation": {
+                            "artifactLocation": {"uri": it.file.replace("\\", "/")},
+                            "region": {"startLine": it.line},
+                        }
+                    }
+                ],
+            }
+            for it in findings
+        ],
+    }
+    return json.dumps(
+        {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]},
+        ensure_ascii=False,
+        indent=1,
+    )

@@ -1,0 +1,94 @@
+"""Compiles what the lint needs of the catalogue: the frameworks' options, the cells of the decision table, the fixes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from readyonce.catalog import Catalog, Observed
+from readyonce.facts import Leaf, separate
+from readyonce.frameworks import FrameworkFile, shown
+from readyonce.words import run_id
+
+
+def stacks(catalog: Catalog) -> dict[str, dict[str, Any]]:
+    """How each framework's launches are known, and what their options tell."""
+    return {
+        name: {
+            "title": it.title.en,
+            "package": it.package,
+            "commands": it.commands,
+            "base": it.base,
+            "keys": it.keys,
+            "marks": it.marks,
+            "processes": it.processes,
+            "launch": [
+                rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True) for rule in it.launch
+            ],
+        }
+        for name, it in catalog.frameworks.items()
+    }
+
+
+def of_launch(stacks: dict[str, dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """The rules of a framework and of those it is based on. The strategy comes first: others ask for it."""
+    rules = [rule for name in names for rule in stacks[name]["launch"]]
+    return sorted(rules, key=lambda rule: "strategy" not in rule["facts"])
+
+
+def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
+    """Everything that `judge` needs, as JSON takes it."""
+    decision = catalog.decision
+    meant = {id(it) for it in catalog.fitting(decision.launches)[0]}
+    return {
+        "site": (site or "").rstrip("/"),
+        "stacks": stacks(catalog),
+        "forms": {name: _forms(catalog, it) for name, it in catalog.frameworks.items()},
+        "versions": [name for name, fact in catalog.vocabulary.items() if fact.kind == "version"],
+        "optional": [name for name, fact in catalog.vocabulary.items() if fact.optional],
+        "uses": {name: {"where": it.where, "text": it.text.model_dump()} for name, it in decision.uses.items()},
+        "strategies": {name: text.model_dump() for name, text in catalog.vocabulary["strategy"].values.items()},
+        "families": {name: {"title": it.title.en, "path": it.path} for name, it in catalog.families.items()},
+        "cells": [
+            {
+                "strategy": strategy,
+                "use": use,
+                "column": name,
+                "where": column.where,
+                "parts": [_part(catalog, leaf, runs) for leaf in _leaves(catalog, runs)],
+            }
+            for (strategy, use), where in decision.rows.items()
+            for name, column in decision.columns.items()
+            if (runs := [it for it in catalog.fitting(where)[0] if id(it) in meant and catalog.fits(column.where, it)])
+        ],
+    }
+
+
+def _leaves(catalog: Catalog, runs: list[Observed]) -> list[Leaf]:
+    return separate([(it.facts, it.label) for it in runs], list(catalog.vocabulary))
+
+
+def _part(catalog: Catalog, leaf: Leaf, runs: list[Observed]) -> dict[str, Any]:
+    here = [it for it in runs if leaf.has(it.facts)]
+    worst = max(here, key=lambda it: (it.label != "match", it.run.gradient_error or 0))
+    return {
+        "path": [list(step) for step in leaf.path],
+        "outcomes": dict(leaf.labels),
+        "incident": worst.incident.id,
+        "run": run_id(worst.run.variant, worst.environment),
+        "gradient_error": max((it.run.gradient_error or 0 for it in here if it.run.outcome == "diverge"), default=None),
+    }
+
+
+def _forms(catalog: Catalog, framework: FrameworkFile) -> list[dict[str, Any]]:
+    """How checkpointing is made non-reentrant, by version."""
+    return [
+        {
+            "package": form.package or framework.package,
+            "since": form.since,
+            "before": form.before,
+            "code": shown(catalog, form),
+            "when": form.when.en if form.when else None,
+        }
+        for form in framework.forms
+        if form.setting == "checkpointing" and shown(catalog, form)
+    ]
