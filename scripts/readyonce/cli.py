@@ -209,8 +209,9 @@ def lint(options) -> int:
                 faults.append(f"{inputs.shown(name)} cannot be read: {error.strerror or error}")
     except (inputs.Unusable, launch.Unreadable) as error:
         raise _usage(str(error)) from None
+    answered: dict = {}
     for it in launches:
-        findings += judge.judge(rules, it, versions, options.lang)
+        findings += judge.judge(rules, it, versions, options.lang, answered)
     told = report.shown(findings, options.all)
     form = options.format
     if form == "sarif":

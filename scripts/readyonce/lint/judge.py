@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -98,8 +98,34 @@ class _Verdict:
     fixed: bool = False  # non-reentrant checkpointing would train right
 
 
-def judge(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str = "en") -> list[Finding]:
-    """The findings for a launch, the worst first; with no versions given, one for each range that differs."""
+def judge(
+    rules: Mapping[str, Any],
+    launch: Launch,
+    versions: Mapping[str, str],
+    language: str = "en",
+    answered: dict[Hashable, list[Finding]] | None = None,
+) -> list[Finding]:
+    """The findings for a launch, the worst first; with no versions given, one for each range that differs.
+
+    `answered` keeps the answers, for launches that tell the same with the same versions and in the same language.
+    """
+    told = _told(rules, launch)
+    answered = {} if answered is None else answered
+    if told not in answered:
+        answered[told] = _findings(rules, launch, versions, language)
+    option = next((launch.options[name] for name in TELLING if name in launch.options), None)
+    place = option or launch
+    return [replace(it, file=place.file, line=place.line, missing=option is None) for it in answered[told]]
+
+
+def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
+    """All of a launch that a finding rests on."""
+    asked = {rule.get("option") for name in launch.frameworks for rule in rules["stacks"][name]["launch"]}
+    options = frozenset((name, it.value) for name, it in launch.options.items() if name in asked)
+    return launch.command, *launch.frameworks, launch.processes == 1, launch.blind, *launch.unread, options
+
+
+def _findings(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str) -> list[Finding]:
     judged: dict[_Verdict | None, list[dict[str, str]]] = {}
     worlds, tried = _worlds(rules, launch, versions)
     for world in worlds:
@@ -109,16 +135,15 @@ def judge(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str],
     for verdict, where in judged.items():
         if verdict is None:
             continue
-        option = next((launch.options[name] for name in TELLING if name in launch.options), None)
         # With other versions all is right, and which are installed is not known.
         level = "warning" if verdict.level == "error" and len(judged) > 1 else verdict.level
         found.append(
             Finding(
                 level,
                 verdict.code,
-                option.file if option else launch.file,
-                option.line if option else launch.line,
-                option is None,
+                launch.file,
+                launch.line,
+                True,
                 verdict.what,
                 _ranges(where, worlds, tried) if len(judged) > 1 else "",
                 _fix(rules, launch, {**versions, **where[-1]}, tried) if verdict.fixed else None,

@@ -37,6 +37,7 @@ SPEAKING = {
     ":",
 }  # that start nothing
 PYTHON = re.compile(r"python[\d.]*")
+DASHED = re.compile(r"--?[A-Za-z]")
 # Options of launchers that name the processes of one machine.
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus")
 CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
@@ -307,12 +308,12 @@ def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[
     while i < len(words):
         word = words[i]
         i += 1
-        if not re.match(r"--?[A-Za-z]", word.text):
+        if not DASHED.match(word.text):
             positional.append(word)
             continue
         key, sign, value = word.text.lstrip("-").partition("=")
         known = word.known
-        if not sign and i < len(words) and not re.match(r"--?[A-Za-z]", words[i].text):
+        if not sign and i < len(words) and not DASHED.match(words[i].text):
             value, known = words[i].text, words[i].known
             if "." in key or not value.endswith(".py"):
                 i += 1

@@ -14,6 +14,11 @@ GROWTH = 1 << 20  # characters that its variables may expand to
 DEPTH = 8  # of defaults within defaults, and of eval
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?=)")
+_NUMBERED = re.compile(r"\d+[<>]")
+_REDIRECTION = re.compile(r"&?\d*(<<-?|[<>]{1,3}&?|>\|)[ \t]*")
+_QUOTED_END = re.compile(r'["\\$`]')
+_PLAIN_END = re.compile(r"[\s;&|<>()\\'\"$`]")
+_BRACKETS = re.compile(r"\\.|'[^']*'|[(){}]", re.DOTALL)
 _OPENING = {"if", "for", "while", "until", "case", "select", "function"}
 _CLOSING = {"fi", "done", "esac"}
 _KEYWORDS = _OPENING | _CLOSING | {"then", "else", "elif", "do", "{", "}", "!", "time", "in"}
@@ -149,7 +154,7 @@ class _Reader:
                     self._skip_heredocs()
                 if words or assigned:
                     return words, assigned, is_open
-            elif letter in "<>" or re.compile(r"\d+[<>]").match(text, self.at):
+            elif letter in "<>" or _NUMBERED.match(text, self.at):
                 self._redirection()
             elif not words and (match := _ASSIGNED.match(text, self.at)):
                 self.at = match.end()
@@ -190,7 +195,7 @@ class _Reader:
         return values if known else None
 
     def _redirection(self) -> None:
-        match = re.compile(r"&?\d*(<<-?|[<>]{1,3}&?|>\|)[ \t]*").match(self.text, self.at)
+        match = _REDIRECTION.match(self.text, self.at)
         self.at = match.end()
         heredoc = match[1] in ("<<", "<<-")
         made = self._word(split=False)
@@ -265,7 +270,7 @@ class _Reader:
                         else:
                             parts += values
                     else:
-                        stop = re.compile(r'["\\$`]').search(text, self.at)
+                        stop = _QUOTED_END.search(text, self.at)
                         end = max(self.at + 1, stop.start() if stop else len(text))
                         parts.append(text[self.at : end])
                         self.line += text.count("\n", self.at, end)
@@ -288,7 +293,7 @@ class _Reader:
                 else:
                     parts += [" ".join(values)]
             else:
-                stop = re.compile(r"[\s;&|<>()\\'\"$`]").search(text, self.at)
+                stop = _PLAIN_END.search(text, self.at)
                 end = max(self.at + 1, stop.start() if stop else len(text))
                 parts.append(text[self.at : end])
                 self.at = end
@@ -334,7 +339,7 @@ class _Reader:
 
     def _closing(self, at: int, opening: str, closing: str) -> int:
         deep = 0
-        for match in re.compile(r"\\.|'[^']*'|[(){}]", re.DOTALL).finditer(self.text, at):
+        for match in _BRACKETS.finditer(self.text, at):
             deep += (match[0] == opening) - (match[0] == closing)
             if not deep:
                 return match.start()
