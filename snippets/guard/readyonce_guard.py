@@ -916,12 +916,13 @@ def _mesh_names(p):
 
 
 def _compiled_autograd():
-    try:
-        from torch._dynamo import compiled_autograd
-
-        return bool(getattr(compiled_autograd, "compiled_autograd_enabled", False))
-    except ImportError:
-        return False
+    dynamo = sys.modules.get("torch._dynamo")  # not imported: nothing can have switched it on
+    compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+    return bool(
+        dynamo
+        and getattr(dynamo.config, "compiled_autograd", False)
+        or getattr(compiled, "compiled_autograd_enabled", False)
+    )
 
 
 # ------------------------------------------------------------------------------ the same micro-batch again

@@ -367,6 +367,28 @@ def what_is_not_covered_is_said():
 
 
 @together
+def tensor_parallel_is_said_not_to_be_covered():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    split = parallelize_module(
+        Net(), init_device_mesh("cpu", (2,), mesh_dim_names=("tp",)), {"linear": ColwiseParallel()}
+    )
+    with watch(split, **quiet()) as guard:
+        assert "not covered: tensor parallelism" in guard.lines[0], guard.lines
+
+
+@together
+def compiled_autograd_is_said_not_to_be_covered():
+    import torch._dynamo
+
+    with torch._dynamo.config.patch(compiled_autograd=True), watch(DDP(Net()), **quiet()) as guard:
+        assert "not covered: compiled autograd" in guard.lines[0], guard.lines
+    with watch(DDP(Net()), **quiet()) as guard:
+        assert "not covered" not in guard.lines[0], guard.lines
+
+
+@together
 def replay_of_a_right_setting_and_of_a_wrong_one():
     for reentrant in (False, True):
         ddp = DDP(Net(reentrant))
@@ -441,13 +463,14 @@ def callback_of_the_trainer():
             out = super().forward(x)
             return {"loss": (out - 1).square().mean(), "logits": out}
 
-    for reentrant in (False, True):
+    for reentrant, accumulated in ((False, 1), (False, 3), (True, 1), (True, 3)):
         data = [{"x": torch.randn(WIDTH)} for _ in range(16)]
         arguments = transformers.TrainingArguments(
             output_dir="/tmp/readyonce-trainer",
             use_cpu=True,
             max_steps=4,
             per_device_train_batch_size=2,
+            gradient_accumulation_steps=accumulated,
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,
