@@ -371,7 +371,7 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
         raise Unreadable(f"it opens more than {KEYS:,} brackets")
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        node = yaml.compose(text.replace("\t", " "), Loader=loader)
+        documents = list(yaml.compose_all(text.replace("\t", " "), Loader=loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or "it cannot be read"
@@ -399,7 +399,8 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
             if not null:
                 found[prefix] = Option(node.value, name, first_line or node.start_mark.line + 1)
 
-    walk(node, "", 0)
+    for document in documents:
+        walk(document, "", 0)
     return found
 
 
