@@ -795,6 +795,11 @@ def test_wheel_works_without_project_and_dependencies(tmp_path):
         article = readyonce("explain", "RO-0001", "--lang", language)
         assert article.returncode == 0 and KNOWN.incidents["RO-0001"].file.title[language] in article.stdout
     assert readyonce("explain", "RO-9999").returncode == 2
+    (tmp_path / "train.sh").write_text("NPROC_PER_NODE=2 swift sft --model m\n", encoding="utf-8")
+    (hook,) = catalog.parse_yaml((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    program, *words = hook["entry"].split()
+    said = readyonce(*words, "--with", "ms-swift==3.5.3", "train.sh")
+    assert program == "readyonce" and said.returncode == 1 and "[ddp-ready-twice]" in said.stdout, said.stderr
 
 
 # ------------------------------------------------------------------------------ compiled rules are never stale

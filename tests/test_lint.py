@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shlex
 import subprocess
 import sys
@@ -183,6 +184,21 @@ def test_exit_codes_and_forms(tmp_path):
     assert sarif["results"][0]["locations"][0]["physicalLocation"]["region"]["startLine"] == 1
     assert sarif["tool"]["driver"]["rules"][sarif["results"][0]["ruleIndex"]]["id"] == "ddp-ready-twice"
     assert command(bad, "--format", "github").stdout.startswith(f"::error file={bad},line=1,title=ddp-ready-twice::")
+
+
+def test_the_pattern_of_the_task_finds_each_finding(tmp_path):
+    (task,) = json.loads((ROOT / "snippets" / "lint" / "tasks.json").read_text(encoding="utf-8"))["tasks"]
+    pattern = task["problemMatcher"]["pattern"]
+    bad = tmp_path / "bad.sh"
+    bad.write_text(
+        "NPROC_PER_NODE=2 swift sft --model m\n"
+        "torchrun --nproc_per_node 2 t.py --use_lora --gradient_checkpointing --deepspeed elsewhere.json\n"
+    )
+    said = [line for line in command(bad, "--all").stdout.splitlines() if not line.startswith(" ")]
+    found = [match for line in said if (match := re.match(pattern["regexp"], line))]
+    assert [it[pattern["severity"]] for it in found] == ["warning", "note"] and len(said) == 3, said  # and the summary
+    assert [(it[pattern["file"]], it[pattern["line"]]) for it in found] == [(str(bad), "1"), (str(bad), "2")]
+    assert task["command"] == "readyonce" and task["args"][0] == "lint"
 
 
 def test_a_command_line_after_two_dashes():

@@ -1,5 +1,7 @@
 """The workflows are sound, pin what they use, and no job may write that need not."""
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from conftest import ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
 FILES = sorted(FOLDER.glob("*.yml"))
+ACTION, EXAMPLE = ROOT / "action.yml", ROOT / "snippets" / "lint" / "workflow.yml"
 HERE = Path(sys.executable).parent
 MAY_WRITE = {"diagnose": {"issues"}, "canary": {"issues"}, "publish": {"pages", "id-token", "contents"}}
 
@@ -21,7 +24,8 @@ def load(path: Path) -> dict:
 
 @pytest.mark.parametrize("program", [["actionlint"], ["zizmor", "--offline", "--no-progress"]])
 def test_linters_find_nothing(program):
-    told = subprocess.run([HERE / program[0], *program[1:], *FILES], cwd=ROOT, capture_output=True, text=True)
+    files = [*FILES, EXAMPLE, *[ACTION] * (program[0] == "zizmor")]  # actionlint reads workflows only
+    told = subprocess.run([HERE / program[0], *program[1:], *files], cwd=ROOT, capture_output=True, text=True)
     assert told.returncode == 0, told.stdout + told.stderr
 
 
@@ -50,6 +54,42 @@ def test_actions_are_pinned_by_hash(path):
 def test_one_release_of_each_action():
     uses = {use for path in FILES for use in re.findall(r"uses: *(.*)", path.read_text(encoding="utf-8"))}
     assert len({use.partition("@")[0] for use in uses}) == len(uses), sorted(uses)
+
+
+def test_what_the_action_uses_is_pinned_and_its_inputs_are_there():
+    (uses,) = re.findall(r"uses: *(.*)", ACTION.read_text(encoding="utf-8"))
+    assert re.fullmatch(r"github/codeql-action/upload-sarif@[0-9a-f]{40} # v\d+\.\d+\.\d+", uses)
+    given = load(EXAMPLE)["jobs"]["lint"]["steps"][-1]["with"]
+    assert given.keys() == load(ACTION)["inputs"].keys()
+
+
+@pytest.mark.parametrize(
+    "files, releases, code", [("bad.sh good.sh", "", 1), ("good.sh", "ms-swift==3.5.3 torch==2.13.0", 0)]
+)
+def test_the_steps_of_the_action(tmp_path, files, releases, code):
+    """As GitHub runs them: bash with these options, its own files for the report and the outputs."""
+    launch = "NPROC_PER_NODE=2 swift sft --model m --gradient_checkpointing_kwargs '{\"use_reentrant\": %s}'\n"
+    (tmp_path / "bad.sh").write_text(launch % "true", encoding="utf-8")
+    (tmp_path / "good.sh").write_text(launch % "false", encoding="utf-8")
+    steps = load(ACTION)["runs"]["steps"]
+    environment = {
+        **os.environ,
+        "GITHUB_ACTION_PATH": str(ROOT),
+        "GITHUB_OUTPUT": str(tmp_path / "outputs"),
+        "RUNNER_TEMP": str(tmp_path),
+        "FILES": files,
+        "RELEASES": releases,
+    }
+    install = "".join(step["run"] for step in steps if step["name"] == "install")
+    assert subprocess.run(["bash", "-c", f"{install} -n"], env=environment).returncode == 0  # test_published runs it
+    (script,) = [step["run"] for step in steps if step["name"] == "lint"]
+    bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    told = subprocess.run(bash, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert told.returncode == code, told.stderr
+    annotated = re.findall(r"^::error file=(\S+),line=(\d+),", told.stdout, re.MULTILINE)
+    report = Path((tmp_path / "outputs").read_text(encoding="utf-8").strip().removeprefix("sarif="))
+    results = json.loads(report.read_text(encoding="utf-8"))["runs"][0]["results"]
+    assert annotated == [("bad.sh", "1")] * code and len(results) == code
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
