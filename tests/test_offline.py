@@ -120,9 +120,9 @@ def test_what_moved_to_the_lab_book_is_found_under_its_old_address(browser, fold
 @pytest.mark.parametrize("language, name", [("en", "index.html"), ("zh", "zh/incidents/RO-0001.html")])
 def test_the_book_is_inside(folder, language, name):
     text = (folder / name).read_text(encoding="utf-8")
-    link = re.search(r'href="([^"]*\.pdf)"', text)[1]
-    path = ((folder / name).parent / link).resolve()
-    assert path == folder.resolve() / "book" / f"readyonce-{language}.pdf" and path.read_bytes().startswith(b"%PDF")
+    paths = [((folder / name).parent / link).resolve() for link in re.findall(r'href="([^"]*\.pdf)"', text)]
+    assert paths == [folder.resolve() / "book" / f"readyonce-{language}{which}.pdf" for which in ("", "-whole")]
+    assert all(path.read_bytes().startswith(b"%PDF") for path in paths)
 
 
 def test_nothing_in_the_archive_tells_when_or_where_it_was_made(archive):

@@ -1,6 +1,9 @@
-"""Makes the book: the built pages of one language, in the order of the navigation, as one PDF.
+"""Makes the books: the built pages of one language as PDFs.
 
-Run as `python -m readyonce.book LANGUAGE DATE CONFIG`, so that both languages are set side by side.
+The short one has the pages that `extra: book:` of the configuration names, the first of them as its first chapter, and of what
+is folded on the screen only the headings. The whole one has every page in the order of the navigation, with all unfolded.
+
+Run as `python -m readyonce.book LANGUAGE DATE CONFIG EDITION`, so that they are set side by side.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from urllib.parse import urldefrag, urljoin
 from xml.etree.ElementTree import Element, SubElement
 
@@ -22,12 +25,14 @@ from readyonce.catalog import Language
 from readyonce.words import say
 
 STYLE = Path(__file__).with_name("book.css")
+SHORT, WHOLE = EDITIONS = ("short", "whole")
 PACKAGES = "libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans"
 
 # What only makes sense on a screen.
 _DROPPED_TAGS = {"script", "noscript", "template", "style", "button", "form", "input", "select", "textarea", "dialog"}
 _DROPPED_CLASSES = {"headerlink", "md-content__button", "md-source-file", "md-feedback", "linenos", "ro-screen"}
 _PLAIN_TOKENS = {None, "n", "nn", "nv", "nx", "o", "p", "w", "x"}
+ROWS = 25  # of a table, more than which the short book does not print
 _LONG = 100  # columns from which a line of code may have to wrap
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -61,14 +66,21 @@ class Chapter:
     level: int
     address: str | None = None  # as on the site: "incidents/RO-0001/"
     article: Element | None = None
+    source: str | None = None  # "incidents/RO-0001.md"
+    section: str = ""  # its name in the navigation
 
     @property
     def id(self) -> str:
         return "page-" + (re.sub(r"\W+", "-", self.address or self.title).strip("-") or "home")
 
 
-def write(root: Path, language: Language, date: str, config_file: str) -> Path:
-    """Set the book from `build/site/<language>`, in the order of MkDocs' navigation; returns its path."""
+def name(language: Language, edition: str) -> str:
+    """The file of a book, below `book/` of the site."""
+    return f"readyonce-{language}.pdf" if edition == SHORT else f"readyonce-{language}-{edition}.pdf"
+
+
+def write(root: Path, language: Language, date: str, config_file: str, edition: str) -> Path:
+    """Set a book from `build/site/<language>`; returns its path."""
     from weasyprint import CSS, HTML
     from weasyprint.urls import URLFetcher
 
@@ -77,6 +89,8 @@ def write(root: Path, language: Language, date: str, config_file: str) -> Path:
     built = root / "build" / "site" / language
     config = _config(root / config_file)
     chapters = list(_chapters(built, config["nav"]))
+    if edition == SHORT:
+        chapters = _short(chapters, config["extra"]["book"])
     document = HTML(
         string=f'<!doctype html><html lang="{"zh-Hans" if language == "zh" else "en"}"><head></head><body></body></html>',
         base_url=built.as_uri(),
@@ -85,12 +99,15 @@ def write(root: Path, language: Language, date: str, config_file: str) -> Path:
     head, body = document.etree_element
     SubElement(head, "title").text = config["site_name"]
     SubElement(head, "meta", name="description", content=config["site_description"])
-    body.append(_cover(config, language, date))
+    body.set("class", edition)
+    body.append(_cover(config, language, date, edition))
     body.append(_contents(chapters, language))
     pages = {chapter.address: chapter for chapter in chapters if chapter.article is not None}
+    if edition == SHORT:
+        _shorten(chapters, language)
     for chapter in chapters:
-        body.append(_section(chapter, pages, built, language))
-    target = root / "build" / "book" / f"readyonce-{language}.pdf"
+        body.append(_section(chapter, pages, built, language, edition))
+    target = root / "build" / "book" / name(language, edition)
     target.parent.mkdir(parents=True, exist_ok=True)
     pdf = document.write_pdf(stylesheets=[CSS(filename=STYLE)], pdf_variant="pdf/ua-1")
     if said.lines:
@@ -126,7 +143,7 @@ def _chapters(built: Path, navigation: list, level: int = 1) -> Iterator[Chapter
         source, rest = (value, []) if isinstance(value, str) else (None, value)
         if rest and str(rest[0]).endswith("index.md"):
             source, rest = rest[0], rest[1:]
-        yield _chapter(built, source, level) if source else Chapter(title, level)
+        yield _chapter(built, source, level, title) if source else Chapter(title, level, section=title)
         left_out = _left_out(built, source, rest) if source else []
         yield from _chapters(built, [*left_out, *rest], level + 1)
 
@@ -139,13 +156,28 @@ def _left_out(built: Path, source: str, navigation: list) -> list[str]:
     return [page for page in below if page not in named]
 
 
+def _short(chapters: list[Chapter], patterns: list[str]) -> list[Chapter]:
+    """Those that a pattern names and the headings above them; the first pattern's in front."""
+    wanted = [it for it in chapters if it.source and any(PurePosixPath(it.source).match(one) for one in patterns)]
+    first = next(it for it in wanted if PurePosixPath(it.source).match(patterns[0]))
+    kept: list[Chapter] = []
+    for chapter in reversed(chapters):  # a heading stays if what stays follows below it
+        if chapter in wanted and chapter is not first:
+            kept.append(chapter)
+        elif chapter.level == 1 and kept and kept[-1].level > 1:
+            kept.append(Chapter(chapter.section, 1))
+    for chapter in kept:
+        chapter.level = min(chapter.level, 2)
+    return [first, *reversed(kept)]
+
+
 def _address(source: str) -> str:
     """`incidents/index.md` → `incidents/`, `incidents/RO-0001.md` → `incidents/RO-0001/`, `index.md` → ``."""
     address = re.sub(r"(?:index)?\.md$", "", source)
     return address + "/" if address and not address.endswith("/") else address
 
 
-def _chapter(built: Path, source: str, level: int) -> Chapter:
+def _chapter(built: Path, source: str, level: int, section: str) -> Chapter:
     import tinyhtml5
 
     address = _address(source)
@@ -156,13 +188,15 @@ def _chapter(built: Path, source: str, level: int) -> Chapter:
         _remove(heading, mark)
     title = "".join(heading.itertext()).strip()
     name = address.rstrip("/").rpartition("/")[2]
-    return Chapter(f"{name} · {title}" if re.fullmatch(r"RO-\d+", name) else title, level, address, article)
+    title = f"{name} · {title}" if re.fullmatch(r"RO-\d+", name) else title
+    return Chapter(title, level, address, article, source, section)
 
 
-def _cover(config: dict, language: Language, date: str) -> Element:
+def _cover(config: dict, language: Language, date: str, edition: str) -> Element:
     cover = Element("section", {"class": "cover"})
     SubElement(cover, "p", {"class": "title"}).text = config["site_name"]
     SubElement(cover, "p", {"class": "subtitle"}).text = config["site_description"]
+    SubElement(cover, "p", {"class": "subtitle"}).text = say(f"book {edition}", language)
     SubElement(cover, "p", {"class": "edition"}).text = say("edition", language).format(version=__version__, date=date)
     SubElement(cover, "p", {"class": "licence"}).text = config["copyright"]
     return cover
@@ -177,15 +211,15 @@ def _contents(chapters: list[Chapter], language: Language) -> Element:
     return contents
 
 
-def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language: Language) -> Element:
+def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language: Language, edition: str) -> Element:
     section = Element("section", {"class": f"chapter level-{chapter.level}", "id": chapter.id})
     if chapter.article is None:
         section.set("class", "part")
         SubElement(section, f"h{chapter.level}").text = chapter.title
         return section
     article = deepcopy(chapter.article)
-    _clean(article)
-    notes = _link(article, chapter, pages, built, language)
+    _clean(article, edition)
+    notes = _link(article, chapter, pages, built, language, edition)
     heading = article.find(".//h1")
     heading.set("data-title", chapter.title)
     for element in article.iter():
@@ -216,8 +250,39 @@ def _figure_style() -> str:
 # ------------------------------------------------------------------------------ from screen to paper
 
 
-def _clean(parent: Element) -> None:
-    """Take out what only works on a screen, open what is folded, lay tabs one below the other."""
+def _shorten(chapters: list[Chapter], language: Language) -> None:
+    """Of tabs that say nothing new a line stays that leads to the first, of a long table one that counts its rows."""
+    printed: dict[str, Chapter] = {}  # each block of code in tabs
+    for chapter in chapters:
+        if chapter.article is None:
+            continue
+        parents = [(parent, child) for parent in chapter.article.iter() for child in parent]
+        for parent, child in parents:
+            if child.get("class", "").startswith("tabbed-set"):
+                codes = {"".join(code.itertext()).strip() for code in child.iter("code")}
+                first = next((printed[code] for code in codes if code in printed), None)
+                if first is not None and codes <= printed.keys():
+                    line = Element("p")
+                    link = SubElement(line, "a", {"class": "elsewhere", "href": f"#{first.id}"})
+                    link.text = say("other stacks", language)
+                    _replace(parent, child, line)
+                printed = dict.fromkeys(codes, chapter) | printed
+            elif child.tag == "table" and (rows := len(child.findall("tbody/tr"))) > ROWS:
+                line = Element("p", {"class": "ro-small"})
+                line.text = say("rows elsewhere", language).format(rows)
+                _replace(parent, child, line)
+
+
+def _replace(parent: Element, child: Element, other: Element) -> None:
+    other.tail = child.tail
+    parent[list(parent).index(child)] = other
+
+
+def _clean(parent: Element, edition: str = WHOLE) -> None:
+    """Take out what only works on a screen, open what is folded, lay tabs one below the other.
+
+    In the short book what is folded goes: of a claim its heading stays.
+    """
     for child in list(parent):
         classes = set(child.get("class", "").split())
         # A comment has a function for its tag.
@@ -225,6 +290,11 @@ def _clean(parent: Element) -> None:
             _remove(parent, child)
             continue
         if child.tag == "details":
+            if edition == SHORT:
+                if "ro-claim" not in classes:
+                    _remove(parent, child)
+                    continue
+                child[:] = child.findall("summary")
             child.tag = "div"
             child.set("class", "details ro-claim" if "ro-claim" in classes else "details")
         elif child.tag == "summary":
@@ -237,7 +307,7 @@ def _clean(parent: Element) -> None:
         elif child.tag == "code" and parent.tag == "pre":
             _set_code(child)
             continue
-        _clean(child)
+        _clean(child, edition)
 
 
 def _remove(parent: Element, child: Element) -> None:
@@ -304,9 +374,12 @@ def _set_code(code: Element) -> None:
 
 
 def _link(
-    article: Element, chapter: Chapter, pages: dict[str, Chapter], built: Path, language: Language
+    article: Element, chapter: Chapter, pages: dict[str, Chapter], built: Path, language: Language, edition: str = WHOLE
 ) -> dict[str, int]:
-    """Aim links at the book's own pages; number the others' addresses, and return those."""
+    """Aim links at the book's own pages; number the others' addresses, and return those.
+
+    In the short book, pages of the wiki that are not in it are linked without a number: the whole book has them.
+    """
     notes: dict[str, int] = {}
     top = links.address("/", "", language)
     here, site = top + chapter.address, links.site_url().rstrip("/")
@@ -320,7 +393,7 @@ def _link(
             element.set("src", f"{built.as_uri()}/{urljoin(here, source).removeprefix(top)}")
     for parent, link in parents:
         address = link.get("href")
-        if link.tag != "a" or not address:
+        if link.tag != "a" or not address or address.startswith("#page-"):
             continue
         link.attrib = {name: link.get(name) for name in ("id", "href", "class") if name in link.attrib}
         path, anchor = urldefrag(urljoin(here, address))
@@ -332,8 +405,11 @@ def _link(
         elif not re.match(r"\w+:", address) and not site:
             del link.attrib["href"]  # on the site, but not in the book
         else:
-            address = address if re.match(r"\w+:", address) else site + path + (f"#{anchor}" if anchor else "")
+            own = not re.match(r"\w+:", address)
+            address = site + path + (f"#{anchor}" if anchor else "") if own else address
             link.set("href", address)
+            if own and edition == SHORT:
+                continue
             if "".join(link.itertext()) != address and not address.startswith("mailto:"):
                 number = notes.setdefault(address, len(notes) + 1)
                 note = Element("a", {"class": "note", "href": f"#{chapter.id}--note-{number}"})

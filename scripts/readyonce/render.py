@@ -204,10 +204,7 @@ def header(catalog: Catalog, incident: Incident, language: Language) -> str:
         "",
         *_fix_block(catalog, incident),
         "",
-        WORDS["label"][language].format(
-            say("affected", language),
-            say("semicolon", language).join(f"{a.package} {_range(a, language)}" for a in file.affected),
-        ),
+        WORDS["label"][language].format(say("affected", language), _affected_packages(incident, language)),
         "",
     ]
     if "current" in incident.evidence:
@@ -539,6 +536,10 @@ def _judged_row(judged: Judged, language: Language, incident: Incident) -> list[
     ]
 
 
+def _affected_packages(incident: Incident, language: Language) -> str:
+    return say("semicolon", language).join(f"{a.package} {_range(a, language)}" for a in incident.file.affected)
+
+
 def affected(incident: Incident, language: Language) -> str:
     """The versions of each package, what holds there, and how that is known."""
     lines = []
@@ -630,8 +631,9 @@ def incident_table(catalog: Catalog, language: Language, error: str | None = Non
         file = incident.file
         seen = "<br>".join(family_link(catalog, name, language, "../errors/") for name in file.errors)
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
-        groups.setdefault((seen, fix), []).append(f"[{file.id}]({file.id}.md) {file.short[language]}")
-    head = [say(key, language) for key in ("you-see", "incident", "fix")]
+        link = f"[{file.id}]({file.id}.md) {file.short[language]}"
+        groups.setdefault((seen, fix), []).append(f"{link}<br>{_affected_packages(incident, language)}")
+    head = [say(key, language) for key in ("you-see", "incident-affects", "fix")]
     return table([head, *([seen, "<br>".join(links), fix] for (seen, fix), links in groups.items())], "ro-stack")
 
 

@@ -57,7 +57,12 @@ def build(root: Path, take_along: bool = True) -> int:
         for language in OFFLINE
         if take_along
     }
-    books = {language: _book(root, known, language, pages[language]) for language in CONFIG if with_book}
+    books = {
+        (language, edition): _book(root, known, language, pages[language], edition)
+        for edition in reversed(book.EDITIONS)  # the long ones first: they are set side by side
+        for language in CONFIG
+        if with_book
+    }
     if not _make(root, [*pages.values(), *offline.values()]) or not _make(root, [*books.values()]):
         return 1
     headers = root / "build" / "policy"
@@ -133,15 +138,15 @@ def _pages(root: Path, name: str, config: str, language: str, downloads: str) ->
     return Part(name, command, root / "build" / "site" / name, digest.hexdigest(), settings)
 
 
-def _book(root: Path, known: catalog.Catalog, language: str, pages: Part) -> Part:
+def _book(root: Path, known: catalog.Catalog, language: str, pages: Part, edition: str) -> Part:
     date = max(evidence.environment.date for it in known.incidents.values() for evidence in it.evidence.values())
     digest = hashlib.sha256(f"{pages.digest} {date}".encode())
     here = Path(__file__).parent
     for path in (*sorted(here.glob("book*.*")), here / "__init__.py", here / "links.py", here / "words.py"):
         digest.update(path.read_bytes())
-    command = [sys.executable, "-m", "readyonce.book", language, date, CONFIG[language]]
-    output = root / "build" / "book" / f"readyonce-{language}.pdf"
-    return Part(f"book-{language}", command, output, digest.hexdigest())
+    command = [sys.executable, "-m", "readyonce.book", language, date, CONFIG[language], edition]
+    output = root / "build" / "book" / book.name(language, edition)
+    return Part(f"book-{language}-{edition}", command, output, digest.hexdigest())
 
 
 def _make(root: Path, parts: list[Part]) -> bool:

@@ -53,6 +53,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "setting": {"en": "Setting", "zh": "设置"},
     "outcome": {"en": "Outcome", "zh": "结果"},
     "affected": {"en": "Affected", "zh": "受影响"},
+    "incident-affects": {"en": "Incident, and what it affects", "zh": "事故及受影响的版本"},
     "fixed": {"en": "Fixed in", "zh": "修复于"},
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
     "bounds": {"en": ", ", "zh": " 且 "},
@@ -163,6 +164,19 @@ WORDS: dict[str, dict[Language, str]] = {
     "pages": {"en": "Guides", "zh": "指南"},
     "concepts": {"en": "Concepts", "zh": "原理"},
     "data": {"en": "Data", "zh": "数据"},
+    "book short": {
+        "en": "The short book. All proofs, lab books and files are in the whole one.",
+        "zh": "精简版。全部证明、实验记录和文件见完整版。",
+    },
+    "book whole": {
+        "en": "The whole book: every page, with all proofs, lab books and files.",
+        "zh": "完整版：所有页面，以及全部证明、实验记录和文件。",
+    },
+    "other stacks": {"en": "In other stacks", "zh": "其他框架的写法"},
+    "rows elsewhere": {
+        "en": "The table has {} rows; it is in the whole book.",
+        "zh": "表格共 {} 行，见完整版。",
+    },
     "edition": {
         "en": "Version {version}. Newest evidence: {date}.",
         "zh": "版本 {version}，最新证据：{date}。",
