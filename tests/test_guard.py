@@ -141,6 +141,21 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
     assert f"\n| {guard.TEXTS['guard'][language]} | 6 / 6 | 6 |" in made["guard/others.md"]
 
 
+@pytest.mark.parametrize("language, yes", [("en", "yes"), ("zh", "有")])
+def test_the_page_shows_what_traincheck_said_of_the_same_runs(language, yes):
+    stored = json.loads((ROOT / guard.FOLDER / "traincheck.json").read_text(encoding="utf-8"))["runs"]
+    checks = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))["checks"]
+    assert list(stored) == list(checks["none"])[:4]  # the silent ones under DDP
+    text = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    made = guard.includes(KNOWN, language)["guard/traincheck.md"]
+    assert '--8<-- "guard/traincheck.md"' in text and made.count("\n| ") == len(stored) + 1
+    assert made.count(f"| {yes} |") == sum(told.get("equal_parameters", False) for told in stored.values()) > 0
+    for told in stored.values():
+        assert "unusable" in told or told["only"] <= told["violated"] <= told["invariants"]
+    one, two = [told["only"] for name, told in stored.items() if name.startswith("RO-0001/repro")]
+    assert f"{one}" in text and f"{two}" in text
+
+
 def test_the_frameworks_own_commands_stop_where_they_are_wrong_only():
     stored = json.loads((ROOT / guard.FOLDER / "commands.json").read_text(encoding="utf-8"))["runs"]
     assert {name.rpartition(" ")[2].rpartition("-")[0] for name in stored} >= {"ms-swift", "flagembedding"}

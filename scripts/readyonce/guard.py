@@ -41,6 +41,15 @@ TEXTS: dict[str, dict[Language, str]] = {
     "hooks": {"en": "With the hooks", "zh": "加上钩子"},
     "all": {"en": "With the comparison too", "zh": "再加上比较"},
     "after": {"en": "After it removed itself", "zh": "撤走之后"},
+    "silent-run": {"en": "Silent run", "zh": "不报错的错误运行"},
+    "invariants": {"en": "Learned", "zh": "学到的不变量"},
+    "violated": {"en": "It violates", "zh": "它违反的"},
+    "also-right": {"en": "A right run violates", "zh": "正确的运行违反的"},
+    "only": {"en": "Only the silent one", "zh": "只有错误的运行违反的"},
+    "ranks-differ": {"en": "Equal parameters among them", "zh": "其中有“参数一致”"},
+    "unusable": {"en": "not usable: {}", "zh": "无法使用：{}"},
+    "yes": {"en": "yes", "zh": "有"},
+    "no": {"en": "no", "zh": "没有"},
     "check": {"en": "Check", "zh": "检查手段"},
     "guard": {"en": "The guard", "zh": "防护脚本"},
     "stopped": {"en": "Silent runs it stops", "zh": "拦下的无声运行"},
@@ -78,6 +87,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         made["guard/cost.md"] = cost(json.loads(catalog.text(path)), language)
     if (path := catalog.root / FOLDER / "others.json").is_file():
         made["guard/others.md"] = others(json.loads(catalog.text(path))["checks"], language)
+    if (path := catalog.root / FOLDER / "traincheck.json").is_file():
+        made["guard/traincheck.md"] = traincheck(json.loads(catalog.text(path))["runs"], language)
     if (path := catalog.root / FOLDER / "commands.json").is_file():
         made["guard/commands.md"] = commands(catalog, json.loads(catalog.text(path))["runs"], language)
     return made
@@ -173,6 +184,22 @@ def others(checks: dict, language: Language) -> str:
         unfinished = TEXTS["unfinished"][language].format(crashed) if crashed else ""
         name = TEXTS["guard"][language] if check == "the guard" else f"`{check}`"
         rows.append([name, f"{stopped} / {len(silent)}{unfinished}", str(spoke), finished])
+    return table(rows)
+
+
+def traincheck(runs: dict, language: Language) -> str:
+    """The invariants that a silent run violates, of those learned from a right one; a second right run was held out."""
+    rows = [
+        [TEXTS[key][language] for key in ("silent-run", "invariants", "violated", "also-right", "only", "ranks-differ")]
+    ]
+    for name, told in runs.items():
+        file, variant = name.split()
+        if "unusable" in told:
+            rows.append([f"{file}<br>`{variant}`", TEXTS["unusable"][language].format(told["unusable"]), *[""] * 4])
+            continue
+        numbers = [told["invariants"], told["violated"], told["held_out_violated"], told["only"]]
+        seen = TEXTS["yes" if told["equal_parameters"] else "no"][language]
+        rows.append([f"{file}<br>`{variant}`", *(f"{number:,}" for number in numbers), seen])
     return table(rows)
 
 
