@@ -22,7 +22,7 @@ LANGUAGES = ("en", "zh")
 # Points; as in book.css. What stands outside is a running head or a page number.
 LEFT, TOP, BOTTOM = (millimetres / 25.4 * 72 for millimetres in (18, 20, 18))
 SHORT_LEFT, SHORT_TOP, SHORT_BOTTOM = (millimetres / 25.4 * 72 for millimetres in (15, 16, 14))
-LEFT_OUT = ("headerlink", "md-content__button", "md-source-file", "ro-repository", "ro-diagnose")
+LEFT_OUT = ("ro-screen", "headerlink", "md-content__button", "md-source-file", "ro-repository", "ro-diagnose")
 
 
 @pytest.fixture(scope="session", params=LANGUAGES)
