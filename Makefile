@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
 	--no-build-isolation-package deepspeed
 
-.PHONY: help serve site test test-frameworks evidence bench fuzz packages sbom audit lock clean
+.PHONY: help serve site test lint test-frameworks evidence bench fuzz packages sbom audit lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,9 +15,13 @@ serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
 site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
-test: .venv/tests.stamp packages ## build the wiki and run every test
+test: lint packages ## build the wiki and run every test
 	@$(BIN)/readyonce site
 	@$(BIN)/python -m pytest
+
+lint: .venv/tests.stamp ## check the code with ruff, and its format
+	@$(BIN)/ruff check scripts tests
+	@$(BIN)/ruff format --check scripts tests
 
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks
