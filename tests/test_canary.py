@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from conftest import edit
 from markdown_it import MarkdownIt
-from readyonce import canary, catalog, cli, lab
+
+from readyonce import canary, catalog, cli, frameworks, lab
 
 # Commands that need no torch: they fail in known words.
 INCIDENT = """
@@ -144,6 +145,38 @@ def test_options_that_vanished(toy):
     toy.stored(SAID.format(3, "with name x"), options=("--indent", "--gone"))
     (change,) = toy.watch().changes
     assert change.subject == "python -m json.tool" and change.details == "--gone"
+
+
+def test_a_default_that_moved(toy, monkeypatch):
+    """What reaches torch from a framework's settings is asked again of the newest releases."""
+    stored = {
+        "date": "2026-01-01",
+        "environment": "tiny",
+        "checkpointing": "non-reentrant",
+        "find_unused_parameters": None,
+    }
+    known = catalog.load(toy.root)
+    seen = frameworks.Seen.model_validate({**stored, "versions": {}})
+    elsewhere = seen.model_copy(update={"environment": None})
+    known.stack_runs = {"same.py": seen, "moved.py unset": seen, "failed.py": seen, "elsewhere.py": elsewhere}
+    told = {
+        "same.py": {"checkpointing": "non-reentrant", "find_unused_parameters": None},
+        "moved.py": {"checkpointing": "reentrant", "find_unused_parameters": None, "error": "RuntimeError: no"},
+    }
+
+    def run(root, python, script, *words):
+        if script not in told:
+            raise RuntimeError(f"{script} told nothing")
+        return told[script]
+
+    monkeypatch.setattr(frameworks, "run", run)
+    changes = canary.watch(known, []).changes
+    assert [(it.subject, it.what) for it in changes] == [
+        ("moved.py unset", "checkpointing that reaches torch then: non-reentrant; now: reentrant"),
+        ("moved.py unset", "it ends otherwise"),
+        ("failed.py", "could not be run"),
+    ]
+    assert {it.environment for it in changes} == {"tiny"}
 
 
 def test_a_set_that_does_not_resolve_stops_nothing(toy):

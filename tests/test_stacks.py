@@ -80,7 +80,6 @@ def test_python_is_whole():
 def test_pages_with_the_fix_have_the_tabs(language):
     pages = [
         "decision.md",
-        "already-trained.md",
         *(f"errors/{name}.md" for name, it in KNOWN.families.items() if it.settings),
     ]
     for page in pages:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import lab, launch
+from readyonce import frameworks, lab, launch
 from readyonce.catalog import Catalog, Declaration, Incident, Run
 from readyonce.lab import LabError, Observation
 
@@ -40,7 +40,8 @@ def watch(
 ) -> Report:
     """Run each variant once in the newest form of every environment that stands for today."""
     report, incidents = Report(), list(incidents)
-    for environment in dict.fromkeys(name for incident in incidents for name in incident.current):
+    of_stacks = [seen.environment for seen in catalog.stack_runs.values() if seen.environment]
+    for environment in dict.fromkeys([*(name for incident in incidents for name in incident.current), *of_stacks]):
         try:
             python = lab.newest(catalog.root, environment, say)
         except LabError as error:
@@ -50,6 +51,7 @@ def watch(
         for incident in incidents:
             if environment in incident.current:
                 report.changes += _changes(catalog, incident, environment, python, progress)
+        report.changes += _stacks(catalog, environment, python, progress)
     return report
 
 
@@ -96,6 +98,24 @@ def _changes(
         else:
             if gone:
                 yield Change(environment, command, "has these options no more", "\n".join(gone))
+
+
+def _stacks(catalog: Catalog, environment: str, python: Path, progress: Callable[[str], None]) -> Iterator[Change]:
+    """What reaches torch from each framework's settings, and from its defaults: one that moved is a change."""
+    runs = {name: seen for name, seen in catalog.stack_runs.items() if seen.environment == environment}
+    for name, stored in runs.items():
+        progress(f"frameworks with the newest of {environment}: {name}")
+        try:
+            told = frameworks.run(catalog.root, python, *name.split())
+        except (*BROKEN, RuntimeError) as error:
+            yield Change(environment, name, "could not be run", str(error))
+            continue
+        for key in ("checkpointing", "find_unused_parameters"):
+            then, now = getattr(stored, key), told[key]
+            if then != now:
+                yield Change(environment, name, f"{key} that reaches torch then: {then}; now: {now}")
+        if _wording(stored.error) != _wording(told.get("error")):
+            yield Change(environment, name, "it ends otherwise", told.get("error") or "without an error")
 
 
 def difference(declared: Declaration, stored: Run | None, seen: Observation) -> tuple[str, str] | None:

@@ -166,14 +166,15 @@ def of_command(
         if rule.get("text", "") not in said:
             continue
         known = {name: value for name, value in {**versions, **found}.items() if value is not None}
-        answers = (_given(rule, options), fits(rule.get("where", {}), known))
+        answers = (given(rule, options), fits(rule.get("where", {}), known))
         if False not in answers:
             for name, value in rule["facts"].items():
                 found.setdefault(name, None if None in answers else value)
     return found
 
 
-def _given(rule: Mapping[str, Any], options: Mapping[str, str | None]) -> bool | None:
+def given(rule: Mapping[str, Any], options: Mapping[str, str | None]) -> bool | None:
+    """Whether options are as a rule asks; None where a value is not known."""
     name, wanted = rule.get("option"), rule.get("is")
     if not name:
         return True

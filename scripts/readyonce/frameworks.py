@@ -1,12 +1,13 @@
 """The fix in the reader's own stack: `snippets/frameworks/`, the tabs made from it, and the runs that prove it.
 
 Each form of a setting is run, or stands in a source. `run/` holds the scripts; `run/watch.py` tells what reached torch, and
-`python -m readyonce.frameworks PYTHON SCRIPT [WORD]` stores that in `runs.json`.
+`python -m readyonce.frameworks ENVIRONMENT SCRIPT [WORD]` stores that in `runs.json`.
 """
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from readyonce import articles
 from readyonce.catalog import (
+    Affected,
     Catalog,
     EnvironmentName,
     Language,
@@ -36,6 +38,7 @@ from readyonce.catalog import (
     add,
     read,
 )
+from readyonce.facts import Where, bounds, fits, of_command, version
 from readyonce.words import WORDS, cite_all, code, run_address, say, table
 
 Checkpointing = Literal["reentrant", "non-reentrant", "none"]
@@ -87,6 +90,7 @@ class Default(Versions):
     """Which checkpointing one gets who says nothing."""
 
     value: Checkpointing
+    where: Where = {}  # facts of the run for which it holds
     text: Text | None = None
     run: NonEmpty | None = None  # a key of runs.json
     sources: list[Source] = Field(min_length=1)
@@ -139,6 +143,28 @@ def load(catalog: Catalog) -> tuple[dict[str, FrameworkFile], dict[str, Seen]]:
     runs = read(catalog, folder / "runs.json", RunsFile) if found else None
     ordered = dict(sorted(found.items(), key=lambda item: item[1].order))
     return ordered, runs.runs if runs else {}
+
+
+def resolve(catalog: Catalog, path: Path, index: int, entry: Affected) -> Affected:
+    """With `default:`, the package and the range in which that framework's default is reentrant."""
+    if entry.default is None:
+        return entry
+    framework = catalog.frameworks.get(entry.default)
+    fitting = [it for it in framework.defaults if fits(it.where, entry.where)] if framework else []
+    found = [it for it in fitting if it.value == "reentrant"]
+    what = None
+    if framework is None:
+        what = f"there is no framework `{entry.default}`"
+    elif not found:
+        what = f"no default of `{entry.default}` that fits is reentrant"
+    elif any(one.before != other.since for one, other in itertools.pairwise(found)):
+        what = f"the reentrant defaults of `{entry.default}` that fit are no single range"
+    if what:
+        remedy = "Name a framework of snippets/frameworks/ with such `defaults:`, or write `package:` and its range."
+        add(catalog, path, ("affected", index, "default"), what, remedy)
+        return entry.model_copy(update={"package": entry.default})
+    package = found[0].package or framework.package
+    return entry.model_copy(update={"package": package, "introduced": found[0].since, "fixed": found[-1].before})
 
 
 # ------------------------------------------------------------------------------ showing
@@ -308,10 +334,50 @@ def check(catalog: Catalog) -> None:
         for index, default in enumerate(framework.defaults):
             if default.run:
                 _check_reached(catalog, path, ("defaults", index, "run"), default.run, "checkpointing", default.value)
-    for key, seen in catalog.stack_runs.items():
+    _check_launches(catalog, folder)
+    for key in catalog.stack_runs:
         if not (folder / "run" / key.split()[0]).is_file():
             remedy = "Put it there, or take the run out."
             add(catalog, folder / "runs.json", ("runs", key), f"there is no script run/{key.split()[0]}", remedy)
+
+
+def _check_launches(catalog: Catalog, folder: Path) -> None:
+    """What a launch that says nothing is told to be, is what `defaults:` say: the two ranges are one."""
+    for name, framework in catalog.frameworks.items():
+        chain = [framework]
+        while chain[-1].base in catalog.frameworks and len(chain) <= len(catalog.frameworks):
+            chain.append(catalog.frameworks[chain[-1].base])
+        rules = [
+            rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True)
+            for it in chain
+            for rule in it.launch
+        ]
+        rules = [rule for rule in rules if "strategy" not in rule["facts"]]
+        for index, default in enumerate(framework.defaults if framework.launch else []):
+            if default.when and not default.where:
+                continue  # in words alone
+            package = default.package or framework.package
+            asked = default.where.get("strategy", "ddp")
+            strategies = asked if isinstance(asked, list) else [asked]
+            for release, strategy in itertools.product(_releases(default, rules, package), strategies):
+                known = {package: release, "strategy": strategy}
+                told = of_command("", rules, known, {"gradient_checkpointing": "true"}).get("checkpointing")
+                if told not in (None, default.value):
+                    what = f"with {package} {release} a launch is told to be {told}, `defaults:` say {default.value}"
+                    add(catalog, folder / f"{name}.yml", ("defaults", index), what, "Give both the same range.")
+
+
+def _releases(default: Default, rules: list[dict], package: str | None) -> list[str]:
+    """The first release of a default, and those within it at which a rule turns."""
+    wheres = [where for rule in rules if isinstance(where := rule.get("where", {}), dict)]
+    turns = {bound for where in wheres if package in where for _, bound in bounds(where[package])}
+    inside = [
+        it
+        for it in turns
+        if (not default.since or version(it) > version(default.since))
+        and (not default.before or version(it) < version(default.before))
+    ]
+    return [default.since or "0", *sorted(inside)]
 
 
 def _check_run(catalog: Catalog, path: Path, where: tuple, form: Form) -> None:
@@ -332,7 +398,7 @@ def _check_reached(catalog: Catalog, path: Path, where: tuple, run: str, key: st
     """A stored run that ended well, and showed what is said."""
     seen = catalog.stack_runs.get(run)
     if seen is None:
-        remedy = f"Run it: python -m readyonce.frameworks PYTHON {run}"
+        remedy = f"Run it: python -m readyonce.frameworks ENVIRONMENT {run}"
         add(catalog, path, where, f"there is no stored run `{run}`", remedy)
         return
     if seen.error:
@@ -352,25 +418,26 @@ def run(root: Path, python: Path, script: str, *words: str) -> dict:
     folder = root / "snippets" / "frameworks" / "run"
     command = [*lab.torchrun(python, 2), folder / "watch.py", folder / script, *words]
     with tempfile.TemporaryDirectory() as scratch:
-        with lab.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""}) as process:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(TIME_LIMIT)
+        running = lab.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""})
+        with running as process, suppress(subprocess.TimeoutExpired):
+            process.wait(TIME_LIMIT)
         said = lab.log_of(scratch)
     if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
         return json.loads(found[1])
     raise RuntimeError(f"{script} {' '.join(words)} told nothing: {lab.message_in(said) or said[-3000:]}")
 
 
-def main(python: str, script: str, *words: str) -> None:
-    from readyonce import catalog
+def main(environment: str, script: str, *words: str) -> None:
+    """`environment` is one of snippets/environments/, or the Python of one that is no list here."""
+    from readyonce import catalog, lab
 
     root = catalog.find_root()
+    listed = os.path.sep not in environment
+    python = lab.interpreter(root, environment) if listed else Path(environment)
     path = root / "snippets" / "frameworks" / "runs.json"
     stored = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
-    # Not resolved: the link is what makes it an environment's.
-    here = os.path.samefile(Path(python).parent, Path(sys.executable).parent)
-    told = {"date": datetime.date.today().isoformat(), "environment": "current" if here else None, "processes": 2}
-    told |= run(root, Path(python), script, *words)
+    told = {"date": datetime.date.today().isoformat(), "environment": environment if listed else None, "processes": 2}
+    told |= run(root, python, script, *words)
     stored[" ".join((script, *words))] = told
     path.write_text(json.dumps({"runs": dict(sorted(stored.items()))}, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(told))

@@ -1,4 +1,7 @@
-"""transformers' Trainer, two processes: torchrun --nproc-per-node 2 watch.py trainer.py old (or new: transformers 5.23)"""
+"""transformers' Trainer, two processes: torchrun --nproc-per-node 2 watch.py trainer.py old
+
+Or `new`, which transformers 5.23 has; or `unset`, which shows the default.
+"""
 
 import sys
 import tempfile
@@ -17,6 +20,8 @@ if sys.argv[1] == "new":
         **rest,
     )
     # --8<-- [end:new]
+elif sys.argv[1] == "unset":
+    args = TrainingArguments(gradient_checkpointing=True, **rest)
 else:
     # --8<-- [start:old]
     args = TrainingArguments(

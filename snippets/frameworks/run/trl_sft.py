@@ -1,6 +1,6 @@
 """TRL's SFT: torchrun --nproc-per-node 2 watch.py trl_sft.py old (or new: transformers 5.23), or zero3, zero3-unset
 
-`zero3` gives `use_reentrant: False` to LoRA under ZeRO-3, `zero3-unset` gives nothing.
+`zero3` gives `use_reentrant: False` to LoRA under ZeRO-3; `unset` and `zero3-unset` give nothing.
 """
 
 import os
@@ -36,7 +36,7 @@ if form == "new":
         **rest,
     )
     # --8<-- [end:new]
-elif form == "zero3-unset":
+elif form in ("unset", "zero3-unset"):
     args = SFTConfig(gradient_checkpointing=True, **rest)
 else:
     # --8<-- [start:old]
