@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from readyonce.facts import bounds, fits, holds, of_command, version
+from readyonce.facts import bounds, fits, given, holds, of_command, version
 from readyonce.lint.launch import Launch
 
 WORLDS = 64  # combinations of versions that are tried
@@ -119,10 +119,14 @@ def judge(
 
 
 def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
-    """All of a launch that a finding rests on."""
-    asked = {rule.get("option") for name in launch.frameworks for rule in rules["stacks"][name]["launch"]}
-    options = frozenset((name, it.value) for name, it in launch.options.items() if name in asked)
-    return launch.command, *launch.frameworks, launch.processes == 1, launch.blind, *launch.unread, options
+    """All of a launch that a finding rests on: what each rule makes of it, and what could not be read."""
+    options = {name: option.value for name, option in launch.options.items()}
+    answers = (
+        given(rule, options) if rule.get("text", "") in launch.command else False
+        for name in launch.frameworks
+        for rule in rules["stacks"][name]["launch"]
+    )
+    return *launch.frameworks, launch.processes == 1, launch.blind, *launch.unread, *answers
 
 
 def _findings(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str) -> list[Finding]:

@@ -11,7 +11,7 @@ import ast
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from readyonce.lint import shell
@@ -38,8 +38,10 @@ SPEAKING = {
 }  # that start nothing
 PYTHON = re.compile(r"python[\d.]*")
 DASHED = re.compile(r"--?[A-Za-z]")
+UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*|`.*`")
 # Options of launchers that name the processes of one machine.
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus")
+KWARGS = "gradient_checkpointing_kwargs"
 CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
@@ -96,7 +98,8 @@ class Reader:
     def script(self, name: str, text: str, folder: Path | None = None) -> list[Launch]:
         """The launches of a shell script; what it names is looked for in `folder`, if not in the script's own."""
         found = []
-        for command in shell.commands(text):
+        asked = {it["processes"] for it in self.frameworks.values() if it["processes"]}
+        for command in shell.commands(text, asked=asked):
             if launch := self.words(name, command.words, command.environment, folder):
                 found.append(launch)
         return found
@@ -128,6 +131,13 @@ class Reader:
         if own is None and not self._trains(launch):
             launch.frameworks = []
         self._follow(launch, positional, folder or Path(name).parent)
+        own = own or self._by_keys(launch.options)
+        if "python.accelerator" in launch.options and own is None:  # a loop of its own: nothing is the Trainer's
+            return launch
+        for word in positional[2:]:  # after what is started: a variable that nobody sets may hold any option
+            if word.text == "..." or (not word.known and UNSET.fullmatch(word.text)):
+                launch.unread.append(word.text)
+                launch.blind = True
         self._told(launch, own)
         return launch
 
@@ -169,14 +179,20 @@ class Reader:
                 return launcher, list(words[at:i]), list(words[i:])
         return launcher, list(words[at:]), []
 
+    def _by_keys(self, options: Mapping[str, Option]) -> str | None:
+        """The framework whose own options are all there, however it is started."""
+        keys = {key.partition(".")[0] for key in options}
+        return next((key for key, it in self.frameworks.items() if it["keys"] and set(it["keys"]) <= keys), None)
+
     def _trains(self, launch: Launch) -> bool:
         return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
 
     def _processes(self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping, own: str | None) -> None:
         variable = self.frameworks[own]["processes"] if own else None
+        said = ahead if launch.launcher else launch.options
         for name in PROCESSES:
-            if name in ahead:
-                launch.processes = _number(ahead[name].value)
+            if name in said:
+                launch.processes = _number(said[name].value)
                 return
         if launch.launcher is None and variable:
             value = environment.get(variable, "1")
@@ -194,10 +210,12 @@ class Reader:
                     launch.options.setdefault(key, option)
             else:
                 launch.blind = True
-        if (option := launch.options.get("launch.config_file")) and option.value:
-            if path := self._found(launch, Word(option.value, option.line), folder):
-                for key, it in _flat(str(path), _text(path)).items():
-                    launch.options.setdefault(f"launch.{key}", it)
+        if option := launch.options.get("launch.config_file"):
+            path = self._found(launch, Word(option.value, option.line), folder) if option.value else None
+            for key, it in _flat(str(path), _text(path)).items() if path else ():
+                launch.options.setdefault(f"launch.{key}", it)
+            if path is None:  # it may say FSDP, or anything else
+                launch.options.setdefault("fsdp", replace(option, value=None))
         _accelerate(launch)
         for key in CONFIGS:
             option = launch.options.get(key) or launch.options.get(f"launch.{key}")
@@ -215,8 +233,11 @@ class Reader:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
-                for key, it in literals(str(path), _text(path)).items():
-                    launch.options.setdefault(key, it)
+                told = literals(str(path), _text(path))
+                is_on = "gradient_checkpointing" in {**launch.options, **told}
+                for key, it in told.items():  # where nothing switches it on, a default decides
+                    unknown = key.startswith(KWARGS) and not is_on
+                    launch.options.setdefault(key, replace(it, value=None) if unknown else it)
 
     def _found(self, launch: Launch, word: Word, folder: Path) -> Path | None:
         """A file that is named: as it stands, from the script's folder, or from one above it."""
@@ -242,7 +263,7 @@ class Reader:
 
     def _configuration(self, name: str, flat: dict[str, Option]) -> list[Launch]:
         """A framework's own YAML or JSON, which is a launch; of DeepSpeed's and accelerate's, nothing is one alone."""
-        own = next((key for key, it in self.frameworks.items() if it["keys"] and set(it["keys"]) <= set(flat)), None)
+        own = self._by_keys(flat)
         if own is None:
             return []
         launch = Launch(self.frameworks[own]["title"], name, 1, max(it.line for it in flat.values()), options=flat)
@@ -413,13 +434,25 @@ def literals(name: str, text: str) -> dict[str, Option]:
             f"not Python: {getattr(error, 'msg', None) or error}", getattr(error, "lineno", 1) or 1
         ) from None
     found: dict[str, Option] = {}
+    assigned: dict[str, Option] = {}
+    trainer = False
     for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == KWARGS:
+            call = ast.Call(ast.Name("set"), [], [ast.keyword(KWARGS, node.value)])
+            told: dict[str, Option] = {}
+            _arguments(told, name, call, "")
+            told.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno))
+            for key, it in told.items():  # by a branch one value, by another the other: not known
+                same = key not in assigned or assigned[key].value == it.value
+                assigned[key] = it if same else Option(None, name, it.line)
         if not isinstance(node, ast.Call):
             continue
         called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
         if called in ("DistributedDataParallel", "DDP"):
             found.setdefault("python.ddp", Option("true", name, node.lineno))
             _arguments(found, name, node, "ddp.")
+        elif called == "Accelerator":
+            found.setdefault("python.accelerator", Option("true", name, node.lineno))
         elif called in ("FullyShardedDataParallel", "FSDP", "fully_shard"):
             found.setdefault("fsdp", Option("true", name, node.lineno))
         elif called == "gradient_checkpointing_enable":
@@ -427,7 +460,10 @@ def literals(name: str, text: str) -> dict[str, Option]:
             _arguments(found, name, node, "")
         elif called.endswith(("TrainingArguments", "Config", "Arguments")):
             _arguments(found, name, node, "")
-    return found
+        trainer |= called.endswith("Trainer")
+    if trainer:
+        found.pop("python.accelerator", None)
+    return {**found, **assigned}
 
 
 def _arguments(found: dict[str, Option], name: str, node: ast.Call, prefix: str) -> None:

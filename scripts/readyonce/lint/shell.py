@@ -7,15 +7,18 @@ can tell (`$(...)`, a variable that nobody sets, `"$@"`) makes a word unknown, n
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 SIZE = 8 << 20  # characters of a script
 GROWTH = 1 << 20  # characters that its variables may expand to
+COPIED = 64 << 20  # characters that are copied where a variable is added to
 DEPTH = 8  # of defaults within defaults, and of eval
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?=)")
 _NUMBERED = re.compile(r"\d+[<>]")
 _REDIRECTION = re.compile(r"&?\d*(<<-?|[<>]{1,3}&?|>\|)[ \t]*")
+_PLACEHOLDER = re.compile(r"<[A-Za-z_][\w./-]*>")  # `<your_path>` of a document, and no redirection
 _QUOTED_END = re.compile(r'["\\$`]')
 _PLAIN_END = re.compile(r"[\s;&|<>()\\'\"$`]")
 _BRACKETS = re.compile(r"\\.|'[^']*'|[(){}]", re.DOTALL)
@@ -23,6 +26,9 @@ _OPENING = {"if", "for", "while", "until", "case", "select", "function"}
 _CLOSING = {"fi", "done", "esac"}
 _KEYWORDS = _OPENING | _CLOSING | {"then", "else", "elif", "do", "{", "}", "!", "time", "in"}
 _DECLARING = {"export", "declare", "local", "readonly", "typeset"}
+# In a variable's value: what follows, up to white space, only a run can tell. Its own white space is hidden.
+_MARK, _HIDDEN = "\0", "\1"
+_ALL = ("$@", "$*", "${@}")
 
 
 class Unreadable(Exception):
@@ -43,10 +49,8 @@ class Word:
 @dataclass
 class Command:
     words: list[Word]
-    environment: dict[
-        str, str | None
-    ]  # what it is told by export or in front of it; None: set, but to what is not known
-    open: bool = False  # more words may come that are not known ("$@")
+    # What it is told in front of it, and by export where one asks for that; None: set, but to what is not known.
+    environment: dict[str, str | None]
 
     @property
     def line(self) -> int:
@@ -59,20 +63,24 @@ class _State:
     exported: set[str] = field(default_factory=set)
     depth: int = 0  # of compound commands around
     grown: int = 0
+    copied: int = 0
 
 
-def commands(text: str, first_line: int = 1) -> list[Command]:
-    """All simple commands in the order in which they stand, those of every branch included."""
+def commands(text: str, first_line: int = 1, asked: Collection[str] = ()) -> list[Command]:
+    """All simple commands in the order in which they stand, those of every branch included.
+
+    `asked` are the exported variables that one wants to know: all of them for every command would be too many.
+    """
     if len(text) > SIZE:
-        raise Unreadable(f"it is longer than {SIZE >> 20} million characters: give the launch alone")
-    return _read(text.replace("\r\n", "\n"), first_line, _State(), 0)
+        raise Unreadable(f"it is larger than {SIZE >> 20} MiB: give the launch alone")
+    return _read(text.replace("\r\n", "\n"), first_line, _State(), 0, asked)
 
 
-def _read(text: str, line: int, state: _State, depth: int) -> list[Command]:
+def _read(text: str, line: int, state: _State, depth: int, asked: Collection[str]) -> list[Command]:
     found: list[Command] = []
     reader = _Reader(text, line, state)
     while (command := reader.command()) is not None:
-        words, assigned, is_open = command
+        words, assigned = command
         _assign(state, assigned, exported=False, inline=bool(words))
         while words and words[0].text in _KEYWORDS and words[0].known:
             state.depth += (words[0].text in _OPENING) - (words[0].text in _CLOSING)
@@ -90,22 +98,30 @@ def _read(text: str, line: int, state: _State, depth: int) -> list[Command]:
                 state.exported |= {word.text for word in words[1:] if _NAME.fullmatch(word.text)}
             continue
         if name == "eval" and depth < DEPTH:
-            if all(word.known for word in words[1:]):
-                found += _read(" ".join(word.text for word in words[1:]), words[0].line, state, depth + 1)
+            # What is not known stands as it is written, and is as little known when it is read again.
+            found += _read(" ".join(word.text for word in words[1:]), words[0].line, state, depth + 1, asked)
             continue
-        environment = {key: _one(state.variables.get(key)) for key in state.exported}
+        environment = {key: _one(state.variables.get(key)) for key in asked if key in state.exported}
         environment |= {key: _one(values) for key, values, _ in assigned}
-        found.append(Command(words, environment, is_open))
+        found.append(Command(words, environment))
     return found
 
 
 def _one(values: list[str] | None) -> str | None:
-    return " ".join(values) if values is not None else None
+    return " ".join(values) if values is not None and _MARK not in "".join(values) else None
 
 
-def _assignment_of(word: Word) -> tuple[str, list[str] | None, bool] | None:
+def _marked(raw: str) -> str:
+    return _MARK + re.sub(r"\s", _HIDDEN, raw)
+
+
+def _shown(text: str) -> str:
+    return text.replace(_MARK, "").replace(_HIDDEN, " ")
+
+
+def _assignment_of(word: Word) -> tuple[str, list[str] | None, str] | None:
     name, sign, value = word.text.partition("=")
-    return (name, [value] if word.known else None, False) if sign and _NAME.fullmatch(name) else None
+    return (name, [value] if word.known else None, "") if sign and _NAME.fullmatch(name) else None
 
 
 def _assign(state: _State, assigned: list[tuple], exported: bool, inline: bool = False) -> None:
@@ -115,8 +131,17 @@ def _assign(state: _State, assigned: list[tuple], exported: bool, inline: bool =
         if inline:  # it is told to that one command
             continue
         before = state.variables.get(name, [])
-        if more:
-            values = [*before, *values] if before is not None and values is not None else None
+        if more and (before is None or values is None):
+            values = None
+        elif more == "list":
+            before += values  # in place: a script may do so a million times
+            values = before
+        elif more == "text":  # behind what is there, or behind a list's first
+            state.copied += sum(map(len, before[:1]))
+            if state.copied > COPIED:
+                raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters")
+            before[:1] = ["".join((*before[:1], *values))]
+            values = before
         elif state.depth and name in state.variables and before != values:
             values = None  # it depends on the branch
         state.variables[name] = values
@@ -125,15 +150,14 @@ def _assign(state: _State, assigned: list[tuple], exported: bool, inline: bool =
 class _Reader:
     """Takes one simple command after the other from a text."""
 
-    def __init__(self, text: str, line: int, state: _State):
-        self.text, self.at, self.line, self.state = text, 0, line, state
+    def __init__(self, text: str, line: int, state: _State, depth: int = 0):
+        self.text, self.at, self.line, self.state, self.depth = text, 0, line, state, depth
         self.heredocs: list[str] = []
 
-    def command(self) -> tuple[list[Word], list[tuple], bool] | None:
-        """Its words, the assignments in front of them, and whether unknown words may be among them."""
+    def command(self) -> tuple[list[Word], list[tuple]] | None:
+        """Its words, and the assignments in front of them."""
         words: list[Word] = []
         assigned: list[tuple] = []
-        is_open = False
         text = self.text
         while self.at < len(text):
             letter = text[self.at]
@@ -153,23 +177,21 @@ class _Reader:
                     self.line += 1
                     self._skip_heredocs()
                 if words or assigned:
-                    return words, assigned, is_open
-            elif letter in "<>" or _NUMBERED.match(text, self.at):
+                    return words, assigned
+            elif (letter in "<>" and not _PLACEHOLDER.match(text, self.at)) or _NUMBERED.match(text, self.at):
                 self._redirection()
             elif not words and (match := _ASSIGNED.match(text, self.at)):
                 self.at = match.end()
-                if text.startswith("(", self.at):
+                is_list = text.startswith("(", self.at)
+                if is_list:
                     values = self._array()
                 else:
-                    values = [word.text for word in self._word(split=False)] or [""]
-                    if not self.all_known:
-                        values = None
-                assigned.append((match[1], values, match[2] == "+="))
+                    made, is_known = self._words(split=False)
+                    values = (made or [""]) if is_known else None
+                assigned.append((match[1], values, ("list" if is_list else "text") if match[2] == "+=" else ""))
             else:
-                made = self._word()
-                is_open |= self.opened
-                words += made
-        return (words, assigned, is_open) if words or assigned else None
+                words += self._word()
+        return (words, assigned) if words or assigned else None
 
     def _array(self) -> list[str] | None:
         values: list[str] = []
@@ -187,8 +209,9 @@ class _Reader:
                 self.at = len(text) if end < 0 else end
             else:
                 before = self.at
-                values += [word.text for word in self._word()]
-                known &= self.all_known
+                made, is_known = self._words()
+                values += made
+                known &= is_known
                 if self.at == before:  # a sign that has no meaning here
                     self.at += 1
         self.at += 1
@@ -215,13 +238,22 @@ class _Reader:
 
     def _word(self, split: bool = True) -> list[Word]:
         """The words that one word of the script stands for: none, one, or as many as its variables hold."""
+        begin = self.line
+        made, _ = self._words(split)
+        return [Word(_shown(word), begin, _MARK not in word) for word in made]
+
+    def _words(self, split: bool = True) -> tuple[list[str], bool]:
+        """The same with what is not known marked, and whether it is all."""
         text, begin = self.text, self.line
         parts: list[str] = []  # of the word under way
-        done: list[Word] = []
-        self.all_known, self.opened = True, False
-        known, quoted = True, False
+        done: list[str] = []
+        opened, quoted = False, False
         while self.at < len(text):
             letter = text[self.at]
+            if match := _PLACEHOLDER.match(text, self.at):
+                parts.append(_marked(match[0]))
+                self.at = match.end()
+                continue
             if letter in " \t\n;&|<>()":
                 break
             if letter == "\\":
@@ -252,20 +284,19 @@ class _Reader:
                         parts.append(text[self.at + 1].replace("\n", ""))
                         self.at += 2
                     elif letter in "$`":
-                        raw, values, is_list = self._expansion(0)
+                        raw, values, is_list = self._expansion()
                         if values is None:
-                            if raw in ("$@", "${@}", "$*") or is_list:
-                                self.opened = True
+                            if raw in _ALL or is_list:
+                                opened = True
                                 quoted = bool(parts)
                             else:
-                                known = False
-                                parts.append(raw)
+                                parts.append(_marked(raw))
                         elif is_list:
                             if not values:
                                 quoted = bool(parts)
                             for value in values[:-1]:
-                                done.append(Word("".join(parts) + value, begin, known))
-                                parts, known = [], True
+                                done.append("".join(parts) + value)
+                                parts = []
                             parts += values[-1:]
                         else:
                             parts += values
@@ -276,19 +307,17 @@ class _Reader:
                         self.line += text.count("\n", self.at, end)
                         self.at = end
             elif letter in "$`":
-                raw, values, _ = self._expansion(0)
+                raw, values, _ = self._expansion()
                 if values is None:
-                    if raw in ("$@", "$*", "${@}") or (split and not parts and self._at_end()):
-                        self.opened = True
-                        if raw in ("$@", "$*", "${@}"):
-                            continue
-                    known = False
-                    parts.append(raw)
+                    if raw in _ALL:
+                        opened = True
+                    else:
+                        parts.append(_marked(raw))
                 elif split:
                     pieces = [piece for value in values for piece in value.split()]
                     for piece in pieces[:-1]:
-                        done.append(Word("".join(parts) + piece, begin, known))
-                        parts, known = [], True
+                        done.append("".join(parts) + piece)
+                        parts = []
                     parts += pieces[-1:]
                 else:
                     parts += [" ".join(values)]
@@ -298,14 +327,10 @@ class _Reader:
                 parts.append(text[self.at : end])
                 self.at = end
         if parts or quoted:
-            done.append(Word("".join(parts), begin, known))
-        self.all_known = all(word.known for word in done) and not self.opened
-        return done
+            done.append("".join(parts))
+        return done, not opened
 
-    def _at_end(self) -> bool:
-        return self.at >= len(self.text) or self.text[self.at] in " \t\n;&|<>()"
-
-    def _expansion(self, depth: int) -> tuple[str, list[str] | None, bool]:
+    def _expansion(self) -> tuple[str, list[str] | None, bool]:
         """As it is written, its values (None: not known), and whether each value is a word of its own."""
         text, begin = self.text, self.at
         if text[begin] == "`":
@@ -314,7 +339,8 @@ class _Reader:
                 raise Unreadable("a ` is not closed", self.line)
             self.line += text.count("\n", begin, end)
             self.at = end + 1
-            return text[begin : self.at], None, False
+            is_comment = text[begin + 1 : end].lstrip().startswith("#")
+            return text[begin : self.at], [] if is_comment else None, False
         following = text[begin + 1 : begin + 2]
         if following in ("(", "{"):
             end = self._closing(begin + 1, following, ")" if following == "(" else "}")
@@ -323,7 +349,7 @@ class _Reader:
             raw = text[begin : self.at]
             if following == "(":
                 return raw, None, False
-            values, is_list = self._parameter(raw[2:-1], depth)
+            values, is_list = self._parameter(raw[2:-1])
             return raw, values, is_list
         if following in "@*" and following:
             self.at = begin + 2
@@ -356,10 +382,10 @@ class _Reader:
                 raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters", self.line)
         return values, True
 
-    def _parameter(self, inside: str, depth: int) -> tuple[list[str] | None, bool]:
+    def _parameter(self, inside: str) -> tuple[list[str] | None, bool]:
         """What stands in `${...}`."""
         match = re.match(r"(@|\*|[A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=+?])(.*))?$", inside, re.DOTALL)
-        if not match or depth > DEPTH:
+        if not match or self.depth > DEPTH:
             return None, False
         name, is_list, sign, default = match[1], bool(match[2]), match[3] or "", match[4] or ""
         if name in "@*":
@@ -367,18 +393,18 @@ class _Reader:
         values, is_set = self._value(name)
         empty = is_set and values in ([], [""]) and sign.startswith(":")
         if sign[-1:] in ("-", "=") and (not is_set or empty):
-            inner = _Reader(default, self.line, self.state)
+            inner = _Reader(default, self.line, self.state, self.depth + 1)
             made: list[str] | None = []
             while inner.at < len(default) and made is not None:
                 if default[inner.at].isspace() or default[inner.at] in ";&|<>()":
                     made.append(default[inner.at])
                     inner.at += 1
                     continue
-                words = inner._word(split=False)
-                made = made + [word.text for word in words] if inner.all_known else None
+                words, is_known = inner._words(split=False)
+                made = made + words if is_known else None
             values = ["".join(made)] if made is not None else None
             if sign[-1] == "=":
-                self.state.variables[name] = values
+                self.state.variables[name] = values and [*values]
             return values, is_list
         if sign[-1:] == "+":
             return None if is_set else [], is_list

@@ -1,0 +1,121 @@
+"""What public examples hit: the launches of snippets/lint/examples.json, judged by the runs of today when the site is made."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from readyonce.catalog import Catalog, Language
+from readyonce.lint.judge import LEVELS, Finding, judge
+from readyonce.lint.launch import Launch, Option
+from readyonce.words import table
+
+WORDS = {
+    "repository": {"en": "Repository", "zh": "仓库"},
+    "with": {"en": "with {}", "zh": "{}"},
+    "launches": {"en": "Launches", "zh": "启动命令"},
+    "error": {"en": "Stop or wrong", "zh": "报错或训错"},
+    "warning": {"en": "By version", "zh": "看版本"},
+    "note": {"en": "It depends", "zh": "看情况"},
+    "right": {"en": "Right", "zh": "正确"},
+    "not-covered": {"en": "Not covered", "zh": "未覆盖"},
+    "launch": {"en": "Launch", "zh": "启动命令"},
+    "happens": {"en": "What the runs show", "zh": "运行结果"},
+    "same": {"en": "{} launches, such as", "zh": "{} 条，例如"},
+    "versions": {"en": "with {}: {}", "zh": "{} 下：{}"},
+    "none": {"en": "None.", "zh": "没有。"},
+}
+
+
+@dataclass(frozen=True)
+class Example:
+    """A launch of a public repository, and what is found of it with the versions of its release."""
+
+    repository: str
+    release: str
+    commit: str
+    place: str
+    findings: list[Finding]
+
+    @property
+    def level(self) -> str:
+        return self.findings[0].level if self.findings else "right"
+
+    @property
+    def link(self) -> str:
+        path, _, line = self.place.rpartition(":")
+        quoted = path.replace(" ", "%20").replace("(", "%28").replace(")", "%29")
+        return f"[{path}:{line}](https://github.com/{self.repository}/blob/{self.commit}/{quoted}#L{line})"
+
+
+def includes(catalog: Catalog, rules: dict[str, Any], language: Language) -> dict[str, str]:
+    public = examples(catalog, rules, language)
+    return {
+        "lint/examples-counts.md": _counts(catalog, public, language),
+        "lint/examples-stop.md": _listed(public, ("error", "warning"), language),
+        "lint/examples-depend.md": _listed(public, ("note",), language),
+    }
+
+
+def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en") -> list[Example]:
+    """What public launches hit. What they set is stored; what is said of it is judged here, by the runs of today."""
+    found = []
+    stored = json.loads(catalog.text(catalog.root / "snippets" / "lint" / "examples.json"))
+    for repository, releases in _releases(catalog).items():
+        answered: dict = {}
+        for release, about in releases.items():
+            versions = {name: str(it) for name, it in about["versions"].items()}
+            for told in stored.get(repository, {}).get(str(release), []):
+                options = {name: Option(value, "", 0) for name, value in told["options"].items()}
+                launch = Launch(told["command"], "", 0, 0, options, frameworks=told["frameworks"])
+                launch.processes, launch.blind = told.get("processes"), told.get("blind", False)
+                launch.unread = told.get("unread", [])
+                judged = judge(rules, launch, versions, language, answered.setdefault(str(versions), {}))
+                found += [Example(repository, str(release), about["commit"], it, judged) for it in told["places"]]
+    return found
+
+
+def _releases(catalog: Catalog) -> dict[str, dict[str, dict]]:
+    return yaml.safe_load(catalog.text(catalog.root / "snippets" / "lint" / "examples.yml"))
+
+
+def _counts(catalog: Catalog, public: list[Example], language: Language) -> str:
+    columns = (*LEVELS[:3], "right", "not-covered")
+    rows = [[WORDS[it][language] for it in ("repository", "launches", *columns)]]
+    for repository, releases in _releases(catalog).items():
+        for release, about in releases.items():
+            here = Counter(it.level for it in public if (it.repository, it.release) == (repository, str(release)))
+            pinned = ", ".join(f"{name} {it}" for name, it in about["versions"].items() if it != release)
+            name = f"[{repository} {release}](https://github.com/{repository}/tree/{about['commit']})"
+            name += f"<br>{WORDS['with'][language].format(pinned)}" if pinned else ""
+            rows.append([name, str(here.total()), *(str(here[it]) for it in columns)])
+    return table(rows)
+
+
+def _listed(public: list[Example], levels: tuple[str, ...], language: Language) -> str:
+    """A row for what several launches of a release have in common."""
+    alike: dict[tuple, list[Example]] = {}
+    for it in public:
+        if it.level in levels:
+            said = tuple((one.versions, one.what, one.page) for one in it.findings if one.level in levels)
+            alike.setdefault((it.repository, it.release, said), []).append(it)
+    rows = [[WORDS[it][language] for it in ("repository", "launch", "happens")]]
+    for (repository, release, said), here in alike.items():
+        first = (WORDS["same"][language].format(len(here)) + " " if len(here) > 1 else "") + here[0].link
+        one = len({what for _, what, _ in said}) == 1  # with all versions
+        lines = dict.fromkeys(
+            f"[{what if one or not versions else WORDS['versions'][language].format(versions, what)}]({_source(page)})"
+            for versions, what, page in said
+        )
+        rows.append([f"{repository} {release}", first, "<br>".join(lines)])
+    return table(rows) if len(rows) > 1 else WORDS["none"][language] + "\n"
+
+
+def _source(page: str) -> str:
+    """`decision/#ddp-once` → `decision.md#ddp-once`: the page's own file."""
+    return re.sub(r"/(?=#|$)", ".md", page, count=1)
