@@ -10,21 +10,33 @@
   const field = document.querySelector('[data-md-component="search-query"]')
   const value = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value")
   const runs = text => text.split(/[被的了和在是与及或时后就都怎么吗]+/).filter(Boolean).map(run => `${run}〇`).join(" ")
+  const id = (_, digits) => `RO-${digits.padStart(4, "0")}`
+  let help = { mended: word => word, say() {} } // until typos.js has come
 
   function query(text) {
-    const words = text.split(/[^\w.\u0080-\uffff]+|\.+(?=\s|$)/).filter(Boolean)
+    const words = text.replace(/\bRO-?0*(\d{1,4})\b/gi, id).split(/[^\w.\u0080-\uffff]+|\.+(?=\s|$)/).filter(Boolean)
     return words
       .map((word, place) => {
         if (/\p{sc=Han}/u.test(word)) return word.replace(/\p{sc=Han}+/gu, runs)
-        return place === words.length - 1 && word.length > 2 ? word : `${word}^1`
+        return place === words.length - 1 && word.length > 2 ? help.mended(word) : `${help.mended(word)}^1`
       })
       .join(" ")
   }
 
-  Object.defineProperty(field, "value", {
-    get: () => query(value.get.call(field)),
-    set: text => value.set.call(field, text),
-  })
+  const typed = () => value.get.call(field)
+  Object.defineProperty(field, "value", { get: () => query(typed()), set: text => value.set.call(field, text) })
   // The theme searches when a key is released. A paste with the mouse releases none.
-  field.addEventListener("input", () => field.dispatchEvent(new KeyboardEvent("keyup")))
+  function search() {
+    help.say()
+    field.dispatchEvent(new KeyboardEvent("keyup"))
+  }
+  field.addEventListener("input", search)
+
+  const script = document.createElement("script")
+  script.src = new URL("typos.js", document.currentScript.src)
+  script.onload = () => {
+    help = readyonceTypos(typed, query, search)
+    help.say()
+  }
+  field.addEventListener("focus", () => document.head.append(script), { once: true })
 }
