@@ -35,7 +35,11 @@ def one_launch(known, incident, alone: bool) -> None:
     for _ in range(REPEATS):  # in turn, so that both see the same machine
         floor = seconds(lambda: bare(python))
         observations = []
-        whole = seconds(lambda: observations.extend(lab.together(known, incident, [(v, 1) for v in variants], python)))
+
+        def all_of_them(seen=observations, asked=tuple((v, 1) for v in variants)):
+            seen.extend(lab.together(known, incident, asked, python))
+
+        whole = seconds(all_of_them)
         least = floor + sum(o.seconds for o in observations)
         floors.append(floor)
         wholes.append(whole)
@@ -54,9 +58,12 @@ def one_launch(known, incident, alone: bool) -> None:
 
 
 def bare(python: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
-        with lab.running([*lab.torchrun(python, 2), FLOOR], python, scratch) as process:
-            assert process.wait() == 0, (Path(scratch) / "log.txt").read_text()
+    launched = [*lab.torchrun(python, 2), FLOOR]
+    with (
+        tempfile.TemporaryDirectory(prefix="readyonce-") as scratch,
+        lab.running(launched, python, scratch) as process,
+    ):
+        assert process.wait() == 0, (Path(scratch) / "log.txt").read_text()
 
 
 def explain(root: Path) -> None:

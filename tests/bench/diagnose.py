@@ -20,8 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from conftest import CHROMIUMS, QUIET, served
 from playwright.sync_api import sync_playwright
-from readyonce import site
 from test_diagnose import LOGS, ROOT, RULES, generated, read, told
+
+from readyonce import site
 
 COMMAND = [sys.executable, "-m", "readyonce.cli", "diagnose"]
 

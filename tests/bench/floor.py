@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint  # noqa: F401
 
 if not torch.accelerator.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
-import deepspeed  # noqa: E402, F401
+import deepspeed  # noqa: F401
 
 torch.set_num_threads(1)
 dist.init_process_group("gloo")

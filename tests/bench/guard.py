@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
-import readyonce_guard  # noqa: E402
+import readyonce_guard
 
 SIZES = {"2 M": (256, 4), "16 M": (512, 8), "100 M": (1024, 12)}  # width, blocks: 8 * width**2 parameters each
 TOKENS = {"cpu": {"2 M": 1024, "16 M": 512, "100 M": 256}, "cuda": {"2 M": 16384, "16 M": 16384, "100 M": 16384}}

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
-import readyonce_guard  # noqa: E402
+import readyonce_guard
 
 WIDTH, BLOCKS, TOKENS, SEEDS = 256, 4, 256, 5
 

@@ -1,4 +1,7 @@
-"""Prints Lighthouse's performance of each page on a phone: the median of three runs, five minutes. The aim is 98."""
+"""Prints Lighthouse's performance of each kind of page on a phone: the median of three runs, half an hour. The aim is 98.
+
+Arguments (`advice/ zh/advice/`) are the pages to judge instead.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +13,22 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest import JUDGED, ROOT, behind_nginx, free_port, lighthouse
+from conftest import ROOT, behind_nginx, free_port, lighthouse
 
 from readyonce import site
 
 REPEATS = 3
+# One of each.
+KINDS = [
+    *("", "advice/", "already-trained/", "changes/", "concepts/ddp-ready/", "contributing/", "decision/", "diagnose/"),
+    *("errors/", "errors/ddp-ready-twice/", "errors/look-alikes/", "errors/look-alikes/hccl-ei0006/", "guard/"),
+    *("incidents/", "incidents/RO-0001/", "incidents/RO-0001/evidence/", "incidents/RO-0001/files/"),
+    *("lint/", "public-examples/", "tags/"),
+]
 
 
 def main() -> None:
+    pages = sys.argv[1:] or [language + name for name in KINDS for language in ("", "zh/")]
     with contextlib.redirect_stdout(sys.stderr):
         assert site.build(ROOT, take_along=False) == 0
     port = free_port()
@@ -25,7 +36,7 @@ def main() -> None:
     # Behind nginx, as the page `hosting` has it: a plain server packs nothing.
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch, behind_nginx(ROOT / "site", Path(scratch), port):
         seen: dict[str, list[int]] = {}
-        for it in lighthouse(address, ["performance"], JUDGED * REPEATS):
+        for it in lighthouse(address, ["performance"], pages * REPEATS):
             seen.setdefault(it["page"].removeprefix(address), []).append(it["scores"]["performance"])
     for page, scores in seen.items():
         print(f"/{page}: {statistics.median(scores):.0f} ({min(scores)} to {max(scores)}; aim: 98)")

@@ -20,8 +20,8 @@ from torch.utils.checkpoint import checkpoint
 
 os.environ.setdefault("ACCELERATE_USE_CPU", "true")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
-import readyonce_guard  # noqa: E402
-from readyonce_guard import GuardError, replay, watch  # noqa: E402
+import readyonce_guard
+from readyonce_guard import GuardError, replay, watch
 
 ALONE, TOGETHER = {}, {}  # before there is a process group, and with two ranks
 WIDTH = 8

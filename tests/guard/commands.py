@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from readyonce import catalog, launch, lab
+from readyonce import catalog, lab, launch
 
 RUNS = [  # incident, variant, environment: each framework's silent ones, and right ones beside them
     ("RO-0004", "command-ddp-find-unused-false", "ms-swift-4.6.0"),

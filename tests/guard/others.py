@@ -57,9 +57,9 @@ def rank(check, results):
             sys.modules["deepspeed"].ops.__compatible_ops__["deepspeed_shm_comm"] = False
         if check == "DeepSpeed enable_sanity_checks" and hasattr(module, "config"):
             config = module.config
-            module.config = lambda *a, config=config: config(*a) | {
-                "zero_optimization": config(*a)["zero_optimization"] | {"enable_sanity_checks": True}
-            }
+            module.config = lambda *a, config=config: (
+                config(*a) | {"zero_optimization": config(*a)["zero_optimization"] | {"enable_sanity_checks": True}}
+            )
         if check == "DDP logging data" and hasattr(module, "DistributedDataParallel"):
 
             class Logged(module.DistributedDataParallel):
