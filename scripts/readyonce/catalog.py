@@ -10,8 +10,9 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
@@ -57,11 +58,16 @@ class Problem:
         return f"{self.file}:{self.line}: {what}\n    {self.remedy}"
 
 
+def in_order(problems: Iterable[Problem]) -> list[Problem]:
+    """Each once, by file and line; what is under `snippets/` goes before the pages that are made of it."""
+    return sorted(set(problems), key=lambda it: (not it.file.startswith("snippets/"), it))
+
+
 class CatalogError(Exception):
     """Raised where a command cannot go on; carries every `Problem` found."""
 
     def __init__(self, problems: list[Problem]):
-        self.problems = sorted(set(problems))
+        self.problems = in_order(problems)
         super().__init__("\n".join(map(str, self.problems)))
 
 
@@ -90,20 +96,28 @@ class Title(Text):
 
 
 class Source(Model):
-    """A place upstream and what it says. `link` is `owner/repo#123`, `owner/repo@tag:path` or a URL."""
+    """A place upstream and what it says. A link is `owner/repo#123`, `owner/repo@tag:path` or a URL."""
 
     link: SourceLink
+    zh: SourceLink | None = None  # the same text in Chinese, where upstream has it
     says: Text
 
     @property
     def url(self) -> str:
-        if self.link.startswith("https://"):
-            return self.link
-        if "@" in self.link:
-            repository, rest = self.link.split("@", 1)
-            tag, path = rest.split(":", 1)
-            return f"https://github.com/{repository}/blob/{tag}/{path}"
-        return "https://github.com/{}/issues/{}".format(*self.link.split("#"))
+        return address_of(self.link)
+
+    def place(self, language: Language) -> SourceLink:
+        return self.zh if self.zh and language == "zh" else self.link
+
+
+def address_of(link: SourceLink) -> str:
+    if link.startswith("https://"):
+        return link
+    if "@" in link:
+        repository, rest = link.split("@", 1)
+        tag, path = rest.split(":", 1)
+        return f"https://github.com/{repository}/blob/{tag}/{path}"
+    return "https://github.com/{}/issues/{}".format(*link.split("#"))
 
 
 class Declaration(Model):
@@ -190,12 +204,26 @@ class Claim(Model):
 
 
 class Affected(Model):
-    package: NonEmpty
+    """Releases that are affected: typed, or those in which a framework checkpoints reentrantly unless told otherwise."""
+
+    default: Slug | None = None  # a framework under snippets/frameworks/: package and range are those of its `defaults`
+    where: Where = {}  # which of those, by facts
+    package: NonEmpty | None = None
     introduced: NonEmpty | None = None  # not the oldest that was run: `text` tells that
     fixed: NonEmpty | None = None
     text: Text
     basis: Literal["run", "source", "inferred"]
     sources: list[Source] = []
+
+    @model_validator(mode="after")
+    def _typed_or_named(self) -> Affected:
+        if (self.default is None) == (self.package is None):
+            raise ValueError("write `package:` with its range, or `default:` with a framework")
+        if self.default and (self.introduced or self.fixed):
+            raise ValueError("the range of a `default:` stands in snippets/frameworks/")
+        if self.where and not self.default:
+            raise ValueError("`where:` belongs to a `default:`")
+        return self
 
 
 class Fix(Model):
@@ -521,6 +549,12 @@ class Incident:
         """The environments that stand for today: of each file the first that it runs in."""
         return list(dict.fromkeys(first for where in self.file.files.values() for first in where[:1]))
 
+    @property
+    def sources(self) -> list[Source]:
+        """Of its claims and of the versions that it affects, each link once."""
+        named = [*self.file.claims.values(), *self.file.affected]
+        return list({source.link: source for it in named for source in it.sources}.values())
+
     def run(self, variant: str, environment: str) -> Run | None:
         evidence = self.evidence.get(environment)
         return evidence.by_variant.get(variant) if evidence else None
@@ -570,6 +604,7 @@ class Catalog:
     frameworks: dict[str, Any] = field(default_factory=dict)  # name -> frameworks.FrameworkFile, in their order
     stack_runs: dict[str, Any] = field(default_factory=dict)  # what proves them: script and word -> frameworks.Seen
     problems: list[Problem] = field(default_factory=list)
+    unsound: bool = False  # a file did not load: what rests on it cannot be judged
     _texts: dict[str, str] = field(default_factory=dict)
     _fitting: dict[str, tuple[list[Observed], int]] = field(default_factory=dict)
 
@@ -701,7 +736,7 @@ def load(root: Path, only: str | None = None) -> Catalog:
 
     catalog.frameworks, catalog.stack_runs = frameworks.load(catalog)
     folders = [snippets / only] if only else sorted(snippets.glob("RO-*"))
-    for folder in folders:
+    for folder in (it for it in folders if not it.is_symlink()):  # told already
         _load_incident(catalog, folder)
     return catalog
 
@@ -728,6 +763,10 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             f"id {file.id} stands in folder {folder.name}",
             f"Write `id: {folder.name}`, or rename the folder.",
         )
+    from readyonce import frameworks
+
+    resolved = [frameworks.resolve(catalog, path, *it) for it in enumerate(file.affected)]
+    file = file.model_copy(update={"affected": resolved})
     evidence: dict[int, dict[str, Evidence]] = {1: {}, 2: {}}  # by the number of processes
     for record in sorted((folder / "evidence").glob("*.json")):
         if loaded := read(catalog, record, Evidence):
@@ -888,8 +927,9 @@ def _refused(at: yaml.Event | yaml.Node, what: str, remedy: str = "Write it out,
 def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
     """Read a YAML or JSON file into `model`; on any fault add its problems and return None."""
     try:
-        if path.is_symlink():
-            return None  # told already
+        if path.is_symlink():  # told already
+            catalog.unsound = True
+            return None
         text = catalog.text(path)
         data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
     except FileNotFoundError:
@@ -913,8 +953,9 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
         try:
             return model.model_validate(data)
         except ValidationError as error:
-            for fault in error.errors():
-                add(catalog, path, fault["loc"], *_explain(fault))
+            for keys, what, remedy in _explained(error.errors()):
+                add(catalog, path, keys, what, remedy)
+    catalog.unsound = True
     return None
 
 
@@ -930,6 +971,24 @@ def explain_yaml(error: yaml.YAMLError) -> tuple[int, str, str]:
     what = f"not YAML: {getattr(error, 'problem', None) or error}"
     remedy = getattr(error, "note", None) or "Mend the syntax on or just above this line."
     return mark.line + 1 if mark else 1, what, remedy
+
+
+def _explained(faults: list[dict[str, Any]]) -> Iterator[tuple[tuple, str, str]]:
+    """Keys, what, remedy. A key that is not known and another that is missing beside it are one slip."""
+    missing = {fault["loc"] for fault in faults if fault["type"] == "missing"}
+    meant = {}
+    for fault in faults:
+        if fault["type"] == "extra_forbidden":
+            *above, key = fault["loc"]
+            beside = [str(it[-1]) for it in missing if it[:-1] == (*above,)]
+            for name in get_close_matches(str(key), beside, 1):
+                meant[fault["loc"]] = name
+                missing.remove((*above, name))
+    for fault in faults:
+        if name := meant.get(fault["loc"]):
+            yield fault["loc"], f"the key `{fault['loc'][-1]}` is not known", f"Write `{name}:`, which is missing here."
+        elif fault["type"] != "missing" or fault["loc"] in missing:
+            yield fault["loc"], *_explain(fault)
 
 
 def _explain(fault: dict[str, Any]) -> tuple[str, str]:

@@ -23,10 +23,13 @@ from readyonce.catalog import (
     Claim,
     Fact,
     Incident,
+    Language,
     Observed,
     Problem,
     Variant,
     add,
+    address_of,
+    in_order,
     load,
     parse_yaml,
 )
@@ -40,14 +43,23 @@ VERIFY = "Run `readyonce verify {} --write`, and look at what changed."
 
 
 def problems(catalog: Catalog) -> list[Problem]:
-    """Every problem of the catalog and of the pages, in the order of files and lines."""
+    """Every problem of the catalog and of the pages, in the order of files and lines.
+
+    One mistake, one answer: where a file did not load, nothing is said of what rests on it.
+    """
     _encodings(catalog)
+    pages = {language: _read_all(catalog, language) for language in LANGUAGES}
+    _without_incident(catalog, pages["en"])
+    if catalog.unsound:
+        _each_page(catalog, pages, None)
+        return in_order(catalog.problems)
     _facts(catalog)
     _decision(catalog)
     _tables(catalog)
     _cases(catalog)
     counts.check(catalog)
     frameworks.check(catalog)
+    _messages(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)
@@ -62,10 +74,10 @@ def problems(catalog: Catalog) -> list[Problem]:
         if not catalog.problems:
             raise
         made = None  # what is told above must be mended before anything can be made of it
-    _pages(catalog, made)
-    if made is not None:
+    _pages(catalog, pages, made)
+    if not catalog.problems:  # `render` needs a catalog without a fault, and would be in vain before
         _generated(catalog, committed)
-    return sorted(set(catalog.problems))
+    return in_order(catalog.problems)
 
 
 def or_raise(root: Path | None, error: Exception) -> CatalogError:
@@ -89,6 +101,26 @@ def _encodings(catalog: Catalog) -> None:
 
 
 # ------------------------------------------------------------------------------ metadata and runs
+
+
+def _messages(catalog: Catalog) -> None:
+    """A stored message has the wordings of its family; what a family lost is said once, not for each run."""
+    lost: dict[str, list[tuple[Incident, str, int, str]]] = {}
+    for incident in catalog.incidents.values():
+        for environment, evidence in incident.evidence.items():
+            for index, run in enumerate(evidence.runs):
+                if run.outcome == "error" and run.error and catalog.family_of(run.message or "") != run.error:
+                    lost.setdefault(run.error, []).append((incident, environment, index, run.variant))
+    for family, runs in lost.items():
+        incident, environment, index, variant = runs[0]
+        more = f", and of {len(runs) - 1} more runs" if len(runs) > 1 else ""
+        add(
+            catalog,
+            incident.folder / "evidence" / f"{environment}.json",
+            ("runs", index, "message"),
+            f"the message of `{variant}`{more} does not fit the wordings of `{family}`",
+            f"Mend snippets/errors/{family}.yml, or: {VERIFY.format(incident.id)}",
+        )
 
 
 def _families(catalog: Catalog, incident: Incident) -> None:
@@ -306,14 +338,6 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     f"a run of `{run.variant}`, which is not declared for `{environment}`",
                     f"Declare it in incident.yml, or: {VERIFY.format(incident.id)}",
                 )
-            if run.outcome == "error" and catalog.family_of(run.message or "") != run.error:
-                add(
-                    catalog,
-                    record,
-                    ("runs", index, "message"),
-                    f"the message of `{run.variant}` does not fit the wordings of `{run.error}`",
-                    f"Mend snippets/errors/{run.error}.yml, or: {VERIFY.format(incident.id)}",
-                )
             wrong = run.gradient_error is not None and (run.gradient_error <= 1e-5) != (run.outcome == "match")
             if wrong or (run.outcome in ("match", "diverge")) != (run.gradient_error is not None):
                 add(
@@ -347,7 +371,8 @@ def _claims(catalog: Catalog, incident: Incident) -> None:
         cases += [("otherwise", case) for case in claim.otherwise]
         queries = [("scope", claim.scope), *((key, case.where) for key, case in cases)]
         queries += [("when", claim.when.where)] if claim.when else []
-        if not all([_query(catalog, path, (*where, key), query) for key, query in queries if query is not None]):
+        sound = [_query(catalog, path, (*where, key), query) for key, query in queries if query is not None]  # all told
+        if not all(sound):
             continue
         predictions = [claim.predicts] if isinstance(claim.predicts, str) else []
         for prediction in (*predictions, *(case.outcome for _, case in cases)):
@@ -386,6 +411,7 @@ def _judged(
         what = "is an explanation that no run could refute" if claim.explanation else "has a scope that no run fits"
         remedy = "Under `otherwise:`, say what runs in its scope would show if it were false; or give a source."
         fault("scope", what, remedy if claim.explanation else "Widen it: `readyonce facts` says what runs there are.")
+        return  # a verdict on nothing asks for nothing
     if missed := [it.observed.name for it in runs if it.predicted is None]:
         fault("predicts", f"predicts nothing for {_some(missed)}", "Add a case that fits, or narrow the scope.")
     if claim.explanation and claim.advice:
@@ -512,7 +538,8 @@ def _decision(catalog: Catalog) -> None:
         **{("uses", name, "where"): it.where for name, it in catalog.decision.uses.items()},
         **{("strategies", n): {"strategy": it} for n, it in enumerate(catalog.decision.strategies)},
     }
-    if not all([_query(catalog, path, where, query) for where, query in asked.items()]):
+    sound = [_query(catalog, path, where, query) for where, query in asked.items()]  # all told
+    if not all(sound):
         return
     rows = decision.cells(catalog)
     for index, strategy in enumerate(catalog.decision.strategies):
@@ -537,9 +564,11 @@ def _cases(catalog: Catalog) -> None:
         path = catalog.root / "snippets" / "errors" / f"{family.family}.yml"
         ended = [it for it in catalog.observed if it.run.error == family.family]
         cases = [(index, case.where) for index, case in enumerate(family.cases) if case.where is not None]
+        empty = False  # then its runs are left over by that
         for index, where in cases:
             place = ("cases", index, "where")
             if _query(catalog, path, place, where) and not any(catalog.fits(where, it) for it in ended):
+                empty = True
                 add(
                     catalog,
                     path,
@@ -548,7 +577,7 @@ def _cases(catalog: Catalog) -> None:
                     "Mend it, or leave `where` out.",
                 )
         left = [it.name for it in ended if not any(catalog.fits(where, it) for _, where in cases)]
-        if family.cases and left:
+        if family.cases and left and not empty:
             what = f"runs that ended in this error and are of none of its cases: {_some(left)}"
             add(catalog, path, ("cases",), what, "A case is missing, or one is too narrow.")
 
@@ -556,19 +585,28 @@ def _cases(catalog: Catalog) -> None:
 # ------------------------------------------------------------------------------ pages
 
 
-def _pages(catalog: Catalog, made: dict[str, str] | None) -> None:
-    """`made`: the generated includes; None where none could be made, so that nothing is said of them."""
-    pages = {language: _read_all(catalog, language) for language in LANGUAGES}
+Pages = dict[Language, dict[str, Page]]  # by their path below docs/en/ or docs/zh/
+
+
+def _without_incident(catalog: Catalog, pages: dict[str, Page]) -> None:
+    """An article whose incident is not there: links into it say nothing more."""
+    for name, page in pages.items():
+        found = re.fullmatch(r"incidents/(RO-[0-9]{4})\.md", name)
+        if found and not (catalog.root / "snippets" / found[1]).exists():
+            told = f"there is no snippets/{found[1]}/incident.yml"
+            add(catalog, page.path, 1, told, f"`readyonce new {found[1]}` makes it.")
+            catalog.unsound = True
+
+
+def _each_page(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> None:
+    """What is wrong on a page itself. `made`: the generated includes; None where none could be made, so that
+    nothing is said of them."""
     recorded = _recorded(catalog)
-    for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
-        if name not in pages[language]:
-            add(
-                catalog,
-                catalog.root / "docs" / language / name,
-                (),
-                "the page is missing",
-                "Write it; the other language has the same sections.",
-            )
+    twins = {
+        page.path: pages["zh" if language == "en" else "en"].get(name)
+        for language in LANGUAGES
+        for name, page in pages[language].items()
+    }
     for language in LANGUAGES:
         places = render.places(catalog.root, language)
         by_path = {page.path: page for page in pages[language].values()}
@@ -581,10 +619,36 @@ def _pages(catalog: Catalog, made: dict[str, str] | None) -> None:
             for block in page.blocks:
                 _block(catalog, page, block, recorded)
             for line, target in page.links:
-                _link(catalog, page, line, target, made, by_path)
+                _link(catalog, page, line, target, made, by_path, twins)
+    for incident in catalog.incidents.values():
+        for name in sorted(os.listdir(incident.folder)):
+            if name.endswith(".sh"):
+                _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
+
+
+def _pages(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> None:
+    for language, name in ((language, name) for language in LANGUAGES for name in _wanted(catalog)):
+        if name not in pages[language]:
+            add(
+                catalog,
+                catalog.root / "docs" / language / name,
+                (),
+                "the page is missing",
+                "Write it; the other language has the same sections.",
+            )
+    _each_page(catalog, pages, made)
+    for id, incident in catalog.incidents.items():
+        for language in LANGUAGES:
+            if page := pages[language].get(f"incidents/{id}.md"):
+                _article(catalog, incident, page, language)
+            if page := pages[language].get(f"incidents/{id}/evidence.md"):
+                title = links.label(id, say("lab-book", language))
+                _outline(catalog, page, title, articles.LAB_BOOK, "A lab book")
+    told = {problem.file for problem in catalog.problems}
     for name, page in pages["en"].items():
         if other := pages["zh"].get(name):
-            _parity(catalog, page, other)
+            if not told & {str(it.path.relative_to(catalog.root)) for it in (page, other)}:  # else they differ by that
+                _parity(catalog, page, other)
         else:
             add(
                 catalog,
@@ -601,26 +665,6 @@ def _pages(catalog: Catalog, made: dict[str, str] | None) -> None:
             "the page is missing in English",
             "Both languages have the same pages.",
         )
-    for id, incident in catalog.incidents.items():
-        for language in LANGUAGES:
-            if page := pages[language].get(f"incidents/{id}.md"):
-                _article(catalog, incident, page, language)
-            if page := pages[language].get(f"incidents/{id}/evidence.md"):
-                title = links.label(id, say("lab-book", language))
-                _outline(catalog, page, title, articles.LAB_BOOK, "A lab book")
-        for name in sorted(os.listdir(incident.folder)):
-            if name.endswith(".sh"):
-                _options(catalog, incident.folder / name, 1, catalog.text(incident.folder / name), recorded)
-    for name in sorted(pages["en"]):
-        found = re.fullmatch(r"incidents/(RO-[0-9]{4})(?:\.md|/files\.md|/evidence\.md)", name)
-        if found and found[1] not in catalog.incidents:
-            add(
-                catalog,
-                pages["en"][name].path,
-                1,
-                f"there is no snippets/{found[1]}/incident.yml",
-                f"`readyonce new {found[1]}` makes it.",
-            )
 
 
 def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
@@ -628,7 +672,7 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
     return {
         path.relative_to(folder).as_posix(): articles.read(path, catalog.text(path))
         for path in sorted(folder.rglob("*.md"), key=str)
-        if not catalog.is_generated(path)  # `_generated` compares these
+        if not path.is_symlink() and not catalog.is_generated(path)  # told already; `_generated` compares these
     }
 
 
@@ -777,18 +821,16 @@ def _options(catalog: Catalog, path: Path, first: int, script: str, recorded: Re
         for command, environments in recorded.items():
             if words[: len(command.split())] != command.split():
                 continue
-            for word in words:
-                option = word.partition("=")[0]
-                for environment, known in environments.items():
-                    if option.startswith("--") and option not in known:
-                        before = script[: re.search(rf"{re.escape(option)}(?![\w-])", script).start()]
-                        add(
-                            catalog,
-                            path,
-                            first + before.count("\n"),
-                            f"`{command}` has no option `{option}` in `{environment}`",
-                            "Write one that the framework has, or say on the page from which version on, and include it from a file.",
-                        )
+            for option in (word.partition("=")[0] for word in words if word.startswith("--")):
+                if lacking := [f"`{name}`" for name, known in environments.items() if option not in known]:
+                    before = script[: re.search(rf"{re.escape(option)}(?![\w-])", script).start()]
+                    add(
+                        catalog,
+                        path,
+                        first + before.count("\n"),
+                        f"`{command}` has no option `{option}` in {', '.join(lacking)}",
+                        "Write one that the framework has, or say on the page from which version on, and include it from a file.",
+                    )
 
 
 def commands(script: str) -> Iterator[list[str]]:
@@ -824,8 +866,15 @@ def _recorded(catalog: Catalog) -> Recorded:
 
 
 def _link(
-    catalog: Catalog, page: Page, line: int, target: str, made: dict[str, str] | None, pages: dict[Path, Page]
+    catalog: Catalog,
+    page: Page,
+    line: int,
+    target: str,
+    made: dict[str, str] | None,
+    pages: dict[Path, Page],
+    twins: dict[Path, Page | None],
 ) -> None:
+    """`twins`: each page in the other language. An anchor that the twin has was lost here, which is said there."""
     if re.match(r"[a-z]+:", target):
         return
     name, _, anchor = target.partition("#")
@@ -839,7 +888,7 @@ def _link(
             "Mend it. Links go to .md files, relative to the page.",
         )
     elif anchor and (
-        not _has(pages[path], anchor, made)
+        not _has(pages[path], anchor, made) and not ((twin := twins[path]) and anchor in twin.ids)
         if path in pages
         else catalog.is_generated(path) and f"{{#{anchor}}}" not in catalog.text(path)
     ):
@@ -891,11 +940,13 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
         [(b.line, f"{b.language}: {b.content}") for b in other.blocks],
         "Code is not translated. " + same,
     )
-    links = [sorted((target, line) for line, target in p.links) for p in (page, other)]
+    known = [source for it in (*catalog.incidents.values(), *catalog.families.values()) for source in it.sources]
+    english = {address_of(source.zh): source.url for source in known if source.zh}
+    links = [sorted((english.get(target, target), line) for line, target in p.links) for p in (page, other)]
     compare(
         "links differ",
         *[[(line, target) for target, line in found] for found in links],
-        "Both languages link to the same places.",
+        "Both languages link to the same places, or to what a source names as its Chinese text (`zh:`).",
     )
 
 
