@@ -20,7 +20,7 @@ import torch.utils.checkpoint as checkpointing
 from torch.nn import parallel
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts" / "readyonce"))
-import worker  # noqa: E402
+import worker
 
 seen: dict = {}
 forwards: collections.Counter = collections.Counter()  # how often each checkpointed module ran since the last backward

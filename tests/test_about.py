@@ -21,6 +21,7 @@ GENERATED = (
     "sitemap.xml*",
     "search/*",
     "javascripts/rules.js",
+    "javascripts/lint-rules.js",
     "api/v1/*",
 )
 TAKEN_ALONG = ("book/*.pdf", "offline/*.zip")

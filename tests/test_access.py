@@ -24,12 +24,30 @@ new PerformanceObserver(list => list.getEntries().forEach(entry => shifts.push(`
 
 
 # Every kind of page, in both languages; the last one is not there.
-KINDS = """
-/ diagnose/ tags/ changes/ decision/ advice/ already-trained/ links/ contributing/ hosting/ about/ incidents/ errors/
-guard/ errors/ddp-ready-twice/ errors/look-alikes/ errors/look-alikes/ddp-graph-changed/
-concepts/reentrant-checkpointing/ concepts/zero-partitioning/
-incidents/RO-0003/evidence/ incidents/RO-0003/files/ not/found/
-""".split()
+KINDS = [
+    "/",
+    "diagnose/",
+    "tags/",
+    "changes/",
+    "decision/",
+    "advice/",
+    "already-trained/",
+    "links/",
+    "contributing/",
+    "hosting/",
+    "about/",
+    "incidents/",
+    "errors/",
+    "guard/",
+    "errors/ddp-ready-twice/",
+    "errors/look-alikes/",
+    "errors/look-alikes/ddp-graph-changed/",
+    "concepts/reentrant-checkpointing/",
+    "concepts/zero-partitioning/",
+    "incidents/RO-0003/evidence/",
+    "incidents/RO-0003/files/",
+    "not/found/",
+]
 NAMES = [
     language + name.removeprefix("/")
     for name in [*KINDS, *(f"incidents/{id}/" for id in KNOWN.incidents)]

@@ -99,9 +99,7 @@ class Article(HTMLParser):
         if tag == "a" and re.match("https?://", attributes.get("href", "")):
             self.addresses.add(attributes["href"])
         out = "hidden" in attributes or set(LEFT_OUT) & set((attributes.get("class") or "").split())
-        if out or tag in ("svg", "button", "form", "noscript"):
-            self._inside.append(tag)
-        elif tag in self._inside:
+        if out or tag in ("svg", "button", "form", "noscript", *self._inside):
             self._inside.append(tag)
 
     def handle_endtag(self, tag):

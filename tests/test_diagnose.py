@@ -448,7 +448,7 @@ def test_json_has_the_agreed_keys_and_no_other_family():
 
 
 @pytest.fixture(scope="session")
-def twin(browser):  # noqa: F811
+def twin(browser):
     """The engine in JavaScript: texts → JSON lines, or comments."""
     page = browser.new_context().new_page()
     page.evaluate(

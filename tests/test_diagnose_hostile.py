@@ -10,13 +10,26 @@ import tracemalloc
 
 import pytest
 from conftest import ROOT, command
-from test_diagnose import CHANGES, CONFUSERS, ENGINE, LOGS, MESSAGES, RULES, error, generated, issue, read, run, told
-from test_diagnose import twin  # noqa: F401
+from test_diagnose import (
+    CHANGES,
+    CONFUSERS,
+    ENGINE,
+    LOGS,
+    MESSAGES,
+    RULES,
+    error,
+    generated,
+    issue,
+    read,
+    run,
+    told,
+    twin,  # noqa: F401
+)
 
 from readyonce import diagnose
 
 SHORTEST = [
-    (family["family"], min((" ".join(it["all"] + it["needs"][:1]) for it in family["wordings"]), key=len))
+    (family["family"], min((" ".join(it["all"] + it.get("needs", [])[:1]) for it in family["wordings"]), key=len))
     for family in RULES["families"]
 ]
 

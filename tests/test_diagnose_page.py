@@ -117,6 +117,68 @@ def test_other_answers(page, text, kind, words):
     assert it.query_selector(f".ro-verdict.ro-kind-{kind}")
 
 
+LAUNCH = "NPROC_PER_NODE=2 swift sft --model m"
+REENTRANT, NOT = (
+    f"{LAUNCH} --gradient_checkpointing_kwargs '{{\"use_reentrant\": {it}}}'\n" for it in ("true", "false")
+)
+STAGE_3 = """deepspeed train.py --use_lora True --gradient_checkpointing True --deepspeed '{"zero_optimization": {"stage": 3}}'"""
+LOADED = "document.querySelectorAll('script[src*=\"javascripts/lint\"]').length"
+
+
+@pytest.mark.parametrize(
+    "language, text, said",
+    [
+        ("en", LAUNCH, ["A launch, not a log: 1 warning", "ms-swift < 3.6.0", "add to it:", "the launch in line 1"]),
+        ("zh", LAUNCH, ["这是启动命令，不是日志：1 个警告", "ms-swift < 3.6.0", "加上：", "第 1 行的启动命令"]),
+        ("en", REENTRANT, ["1 error", "stops: Expected to mark a variable ready only once", "write instead:"]),
+        ("en", NOT.replace("NPROC_PER_NODE=2 ", ""), ["it starts one process"]),
+        ("en", f"{LAUNCH} 'x", ["cannot be read, line 1: a quote ' is not closed"]),
+    ],
+    ids=["by version", "in Chinese", "an error", "one process", "unreadable"],
+)
+def test_a_launch_is_judged(page, language, text, said):
+    it = page(language)
+    it.click("#ro-log")
+    assert it.evaluate(LOADED) == 0
+    it.fill("#ro-log", text)
+    told = answered(it)
+    assert all(words in told for words in said), told
+    assert it.evaluate(LOADED) == 2
+    if "1 error" in said:
+        it.click(".ro-answer .ro-take")
+        wait_until(it, "navigator.clipboard.readText().then(text => text.includes('\"use_reentrant\": false'))")
+        it.click(".ro-answer .ro-finding a")
+        it.wait_for_selector("h1")
+        assert "/errors/ddp-ready-twice" in it.url
+
+
+def test_what_a_launch_cannot_show_is_folded(page):
+    it = page()
+    it.fill("#ro-log", STAGE_3)
+    answered(it)
+    notes = it.query_selector(".ro-answer details.ro-fold")
+    assert notes and not notes.get_attribute("open") and not it.is_visible(".ro-level-note")
+    assert it.is_visible(".ro-level-warning")
+    link = it.query_selector(".ro-level-note a")
+    assert "decision/" in link.get_attribute("href") and "#zero-3-" in link.get_attribute("href")
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        (f"+ {REENTRANT}{LOG}", "known"),
+        (f"+ {REENTRANT}[rank0]: step 1\n[rank1]: step 1\n", "unknown"),
+        ("Nothing that starts anything.\n", "unknown"),
+    ],
+    ids=["an error behind its launch", "ranks", "words"],
+)
+def test_a_log_stays_a_log(page, text, kind):
+    it = page()
+    it.fill("#ro-log", text)
+    answered(it)
+    assert it.query_selector(f".ro-verdict.ro-kind-{kind}") and it.evaluate(LOADED) == 0
+
+
 @pytest.mark.parametrize("content, words", [(b"", "empty"), (b"\x89PNG\0\0\0", "binary")], ids=["empty", "binary"])
 def test_nothing_to_read_gets_a_sentence_alone(page, content, words):
     it = page()
@@ -264,6 +326,7 @@ def test_the_bookmarklet_takes_nothing_from_the_address(browser, strict, built, 
             elsewhere.evaluate("window.open = (address) => { window.opened = address }")
             elsewhere.evaluate("script => { document.querySelector('a').href = script }", script)
             elsewhere.click("a")
+            wait_until(elsewhere, "window.opened")  # what it runs comes after the click
             assert elsewhere.evaluate("window.broken") is None, start
             assert elsewhere.evaluate("window.opened") == start.partition("?")[0] + "#log="
 

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from conftest import KNOWN
+
 from readyonce import decision, render
 
 PREFIX = {"en": "", "zh": "zh/"}
@@ -112,7 +113,9 @@ def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, l
             assert sum(map(int, chips)) == sum(it.run.outcome == outcome for it in runs), choice
         # Where the answer does not settle it, or a setting beside it is wrong without a word, the guard is offered.
         offered_guard = 0 < right < len(runs) or {it.run.outcome for it in here} & {"diverge", "still"}
-        assert bool(re.search(r'<a href="\.\./guard/">', answers.get("/".join(choice), answers[""]))) == bool(offered_guard), choice
+        assert bool(re.search(r'<a href="\.\./guard/">', answers.get("/".join(choice), answers[""]))) == bool(
+            offered_guard
+        ), choice
         met.add("not run" if not runs else "right" if right == len(runs) else "wrong" if not right else "mixed")
     assert met == {"not run", "right", "wrong", "mixed"}
     # Where a version tells outcomes apart, each that was run can be chosen.

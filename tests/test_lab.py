@@ -204,9 +204,9 @@ def test_tiny_model_that_cannot_be_made(toy, monkeypatch, script, said):
     tiny = incident.folder / "tiny.py"
     tiny.write_text(script)
     try:
-        with launch.Commands(known, incident, Path(sys.executable)) as commands:
-            with pytest.raises(lab.LabError, match=said):
-                commands.run(incident.variants["command-fine"])
+        commands = launch.Commands(known, incident, Path(sys.executable))
+        with commands, pytest.raises(lab.LabError, match=said):
+            commands.run(incident.variants["command-fine"])
     finally:
         tiny.write_text(TINY)
 
@@ -353,12 +353,12 @@ def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, tmp_p
     )
     script += "(f / 'an_operator.so').touch(); (f / 'lock').touch(); print(f, flush=True); time.sleep(60)"
     (scratch := tmp_path / "scratch").mkdir()
-    with pytest.raises(lab.LabError, match="operator to be compiled, at .*lock"):
-        with lab.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)):
-            limit = time.monotonic() + 20
-            while not (said := (scratch / "log.txt").read_text()) and time.monotonic() < limit:
-                time.sleep(0.1)
-            folders.append(Path(said.strip()))
+    running = lab.running([sys.executable, "-c", script], Path(sys.executable), str(scratch))
+    with pytest.raises(lab.LabError, match="operator to be compiled, at .*lock"), running:
+        limit = time.monotonic() + 20
+        while not (said := (scratch / "log.txt").read_text()) and time.monotonic() < limit:
+            time.sleep(0.1)
+        folders.append(Path(said.strip()))
     assert not folders[0].exists() and not operator[1].exists()
     shutil.rmtree(scratch)
 

@@ -96,7 +96,7 @@ def test_copying_by_keyboard(browser, address, built, language, copied, place, c
         wait_until(page, "document.querySelector('.ro-toast').textContent")
         assert page.inner_text(".ro-toast[role=status]") == copied
         assert opener.evaluate("button => button === document.activeElement")
-        heading = {"en": "Fix: make checkpointing non-reentrant", "zh": "解决办法：改用非可重入检查点"}[language]
+        heading = {"en": "Fix: make checkpointing non-reentrant", "zh": "解决办法：改用非可重入梯度检查点"}[language]
         assert page.evaluate("window.kept") == [f"[RO-0003 · {heading}|{target}#fix]"]
 
 

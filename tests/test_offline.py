@@ -40,7 +40,7 @@ def test_every_link_ends_in_the_folder(folder, pages):
 
 def test_no_page_asks_for_anything_outside_the_folder(browser, folder, pages):
     address = folder.as_uri() + "/"
-    for name, page, requests, complaints in visit(browser, address, pages, offline=True):
+    for name, _, requests, complaints in visit(browser, address, pages, offline=True):
         assert requests and all(url.startswith((address, "data:", "blob:")) for url in requests), (name, requests)
         assert not complaints, (name, complaints)
 

@@ -25,7 +25,7 @@ def stored(page, key):
 @pytest.mark.parametrize("name", [HOSTED, ON_DISK])
 def test_it_shows_the_answer_to_what_is_chosen(browser, strict, disk, name, language):
     address = disk if name == ON_DISK else strict
-    for _, page, requests, complaints in visit(browser, address, [language + name]):
+    for _, page, _, complaints in visit(browser, address, [language + name]):
         asked = {it: page.locator(f".ro-pick select[name={it}]") for it in ("strategy", "use", "tuning", "version")}
         keys = page.eval_on_selector_all(".ro-pick li", "all => all.flatMap(it => it.dataset.for.split(' '))")
         assert page.inner_text(SHOWN).startswith("use_reentrant=False") and not asked["version"].is_visible()

@@ -1,10 +1,13 @@
 """What search engines, chats, feed readers and programs see of the wiki; and its page for what is not found."""
 
+import os
 import re
+import shutil
 import struct
 import subprocess
 from datetime import datetime
 from html.parser import HTMLParser
+from itertools import islice
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
@@ -12,7 +15,7 @@ import pytest
 import yaml
 from conftest import EPOCH, KNOWN, REPOSITORY, bytes_of
 
-from readyonce import articles, history, site
+from readyonce import articles, history, news, site
 
 PREFIX = {"en": "", "zh": "zh/"}
 ATOM, MAP = "{http://www.w3.org/2005/Atom}", "{http://www.sitemaps.org/schemas/sitemap/0.9}"
@@ -76,7 +79,8 @@ def test_a_link_unfolds_well(published, root):
         matter = yaml.safe_load(articles.read(source).front_matter)
         ids = KNOWN.incidents.keys() & {source.stem, source.parent.name}
         title = " · ".join([*ids, matter["title"]])
-        assert head.metas["og:title"] == title and head.title.startswith(title), name
+        told = f"{KNOWN.incidents[source.stem].file.title[language]} · {source.stem}" if source.stem in ids else title
+        assert head.metas["og:title"] == title and head.title.startswith(told), name
         assert head.metas["description"] == head.metas["og:description"] == matter["description"], name
         assert head.metas["og:url"] == head.links["canonical", None] == base + name
         assert head.links["alternate", "en"] == base + page and head.links["alternate", "zh"] == f"{base}zh/{page}"
@@ -201,33 +205,78 @@ def test_not_found_recognises_an_id(browser, published, asked, found):
 # ------------------------------------------------------------------------------ what changed lately
 
 
-def test_changes_come_from_git(tmp_path, known):
-    def git(*arguments):
-        subprocess.run(
-            ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c", *arguments], check=True
-        )
+@pytest.fixture
+def repository(tmp_path):
+    """An empty one, and a function that commits what lies in it."""
 
-    def commit(subject, *paths):
-        for path in paths:
-            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / path).write_text(subject, encoding="utf-8")
-        git("add", "-A")
-        git("commit", "-q", "--allow-empty", "-m", subject)
+    def git(*arguments, day="2026-01-01"):
+        when = f"{day}T12:00:00Z"
+        dates = os.environ | {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+        name = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+        subprocess.run(["git", "-C", str(tmp_path), *name, *arguments], check=True, env=dates)
 
-    assert history.changes(tmp_path) is None and history.dates(tmp_path) == {}
+    def commit(day="2026-01-01"):
+        git("add", "-A", day=day)
+        git("commit", "-q", "-m", "words", day=day)
+
+    assert history.changes(tmp_path) is None and history.dates(tmp_path) == {} and not list(news.news(tmp_path))
     git("init", "-q")
     assert history.changes(tmp_path) is None
-    commit("first", "snippets/RO-0001/incident.yml", "README.md")
-    commit("unrelated", "docs/en/index.md", "snippets/errors/a.yml")
-    commit("second | <b>", "snippets/RO-0002/evidence/current.json", "docs/zh/incidents/RO-0001.md")
-    seen = history.changes(tmp_path)
-    assert [(c.subject, c.new, c.changed) for c in seen] == [
-        ("second | <b>", ("RO-0002",), ("RO-0001",)),
-        ("first", ("RO-0001",), ()),
+    return tmp_path, commit
+
+
+def test_dates_come_from_git(repository):
+    folder, commit = repository
+
+    def write(*paths):
+        for path in paths:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with open(folder / path, "a") as file:
+                file.write("a")
+
+    write("snippets/RO-0001/incident.yml", "README.md")
+    commit("2026-01-01")
+    write("docs/en/index.md", "snippets/errors/a.yml")
+    commit("2026-01-02")
+    write("snippets/RO-0002/evidence/current.json", "docs/zh/incidents/RO-0001.md")
+    commit("2026-01-03")
+    seen = history.changes(folder)
+    assert [(c.when[:10], c.new, c.changed) for c in seen] == [
+        ("2026-01-03", ("RO-0002",), ("RO-0001",)),
+        ("2026-01-01", ("RO-0001",), ()),
     ]
-    assert history.dates(tmp_path)["RO-0001"] == (seen[1].when, seen[0].when)
-    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{tmp_path}", str(tmp_path / "shallow")], check=True)
-    assert history.changes(tmp_path / "shallow") is None
+    assert history.dates(folder)["RO-0001"] == (seen[1].when, seen[0].when)
+    shallow = folder / "shallow"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", f"file://{folder}", str(shallow)], check=True)
+    assert history.changes(shallow) is None and not list(news.news(shallow))
+
+
+def test_news_are_what_readers_rely_on(repository, root, known):
+    folder, commit = repository
+    snippets = folder / "snippets"
+    left_out = shutil.ignore_patterns("RO-000[2-5]", "__pycache__")
+    shutil.copytree(root / "snippets", snippets, ignore=left_out)
+    path, ran = snippets / "RO-0001" / "incident.yml", snippets / "RO-0001" / "evidence" / "ms-swift-3.5.3.json"
+    text, evidence = path.read_text(encoding="utf-8"), ran.read_text(encoding="utf-8")
+    ran.unlink()
+    commit("2026-01-01")
+    ran.write_text(evidence, encoding="utf-8")
+    commit("2026-01-02")
+    (snippets / "RO-0001" / "repro.py").write_text("# other words, which no reader relies on\n", encoding="utf-8")
+    commit("2026-01-03")
+    assert "basis: source\n    supports: holds" in text and text.count(known.incidents["RO-0001"].file.fix.option) == 1
+    text = text.replace("basis: source\n    supports: holds", "basis: source\n    supports: fails", 1)
+    path.write_text(text.replace(known.incidents["RO-0001"].file.fix.option, "--another true"), encoding="utf-8")
+    commit("2026-01-04")
+    third, second, first = news.news(folder)
+    assert (third.day, second.day, first.day) == ("2026-01-04", "2026-01-02", "2026-01-01")
+    assert first.before is None and len(first.verdicts) == len(known.incidents["RO-0001"].file.claims)
+    assert set(second.runs) == {"ms-swift-3.5.3"} and not (second.fixed or second.affected or second.turned)
+    assert second.runs["ms-swift-3.5.3"].total() == len(known.incidents["RO-0001"].evidence["ms-swift-3.5.3"].runs)
+    assert third.fixed and list(third.verdicts.values()) == [("holds", "fails")] and not third.runs
+    path.write_text("id: what nobody can read", encoding="utf-8")
+    commit("2026-01-05")
+    assert not list(news.news(folder))
 
 
 @pytest.mark.parametrize("language", PREFIX)
@@ -236,9 +285,8 @@ def test_the_page_lists_what_git_says_or_that_it_cannot(built, published, root, 
     no_git = {"en": "without the project's full git history", "zh": "没有完整的 git 历史"}[language]
     assert no_git in (published[1] / name).read_text(encoding="utf-8")
     text = (built / name).read_text(encoding="utf-8")
-    changes = history.changes(root)
-    if changes is None:
+    if history.changes(root) is None:
         assert no_git in text
     else:
-        assert len(re.findall(r'<span lang="en">', text)) == min(len(changes), 20)
-        assert changes[0].when[:10] in text
+        told = [(it.day, it.incident) for it in islice(news.news(root), 20)]
+        assert re.findall(r"<time>([\d-]+)</time></td>\s*<td><a[^>]*>(RO-\d{4})", text) == told

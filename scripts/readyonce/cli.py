@@ -488,11 +488,11 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             details = seen.message or seen.log[-3000:]
             faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{details}".rstrip())
         then = incident.run(seen.variant, environment)
-        if not options.write and then and then.gradient_error is not None and seen.gradient_error is not None:
-            if not lab.same_gradient_error(then.gradient_error, seen.gradient_error):
-                faults.append(
-                    f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {then.gradient_error:.3g}"
-                )
+        measured = None not in (then and then.gradient_error, seen.gradient_error)
+        if not options.write and measured and not lab.same_gradient_error(then.gradient_error, seen.gradient_error):
+            faults.append(
+                f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {then.gradient_error:.3g}"
+            )
     if options.write:
         described = lab.describe(environment, python)
         facts = lab.facts_of(known, incident, declared_here, python, described.versions)

@@ -189,7 +189,8 @@ def answer(catalog: Catalog, by_column: dict[str, list[Observed]], row: str, lan
     if also and kind in ("open", "error"):
         told.append(WORDS["pick-also"][language].format(say("semicolon", language).join(also)))
     silent = any(it.run.outcome in guard.SILENT for alike in by_column.values() for it in alike)
-    if (kind == "depends" or silent) and guard.files(catalog):  # what was chosen does not settle it, or a neighbour of it fails without a word
+    # What was chosen does not settle it, or a neighbour of it fails without a word.
+    if (kind == "depends" or silent) and guard.files(catalog):
         told.append(say("pick-guard", language))
     if row:
         told.append(f"[{say('pick-row', language)}](#{row})")

@@ -111,7 +111,7 @@ class Rules:
             Wording(
                 family["family"],
                 family["yields"],
-                *(tuple(_literals(wording[key])) for key in ("all", "none", "needs")),
+                *(tuple(_literals(wording.get(key, ()))) for key in ("all", "none", "needs")),
                 len(wording["all"][0]) - len(wording["all"][0].lstrip("\"'`")),
                 bool(_EXCEPTION.match(squeeze(wording["all"][0].encode()))),
             )

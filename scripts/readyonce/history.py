@@ -1,4 +1,4 @@
-"""When incidents came and changed: read from the project's git history."""
+"""When incidents came and changed, and the files of then: read from the project's git history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ class Change:
     """One commit that touched incidents."""
 
     when: str  # ISO 8601, in UTC
-    subject: str
     new: tuple[str, ...]
     changed: tuple[str, ...]
 
@@ -27,18 +26,17 @@ def changes(root: Path) -> list[Change] | None:
     try:
         if _git(root, "rev-parse", "--is-shallow-repository").strip() != "false":
             return None
-        shape = ("--format=%x00%cd%x09%s", "--date=iso-strict-local", "--name-only", "--no-renames", "--relative")
+        shape = ("--format=%x00%cd", "--date=iso-strict-local", "--name-only", "--no-renames", "--relative")
         log = _git(root, "log", "--reverse", *shape)
     except (OSError, subprocess.CalledProcessError):
         return None
     known: set[str] = set()
     found = []
     for commit in log.split("\0")[1:]:
-        head, *paths = commit.splitlines()
-        when, subject = head.split("\t", 1)
+        when, *paths = commit.splitlines()
         ids = {match[1] for path in paths if (match := _PATH.match(path))}
         if ids:
-            found.append(Change(when, subject, tuple(sorted(ids - known)), tuple(sorted(ids & known))))
+            found.append(Change(when, tuple(sorted(ids - known)), tuple(sorted(ids & known))))
             known |= ids
     return found[::-1] if known else None
 
@@ -52,7 +50,23 @@ def dates(root: Path) -> dict[str, tuple[str, str]]:
     return seen
 
 
+def days(root: Path) -> list[tuple[str, str]]:
+    """(day, in UTC; the last commit of that day under `snippets/`), newest first; none where the history is not all there."""
+    if changes(root) is None:
+        return []
+    log = _git(root, "log", "--first-parent", "--reverse", "--format=%cd %H", "--date=short-local", "--", "snippets")
+    return list(dict(line.split() for line in log.splitlines()).items())[::-1]
+
+
+def archive(root: Path, commit: str, folder: str) -> bytes:
+    """A folder of the project as it was at a commit, as a tar file."""
+    return _run(root, "archive", "--format=tar", commit, folder)
+
+
 def _git(root: Path, *arguments: str) -> str:
+    return _run(root, *arguments).decode()
+
+
+def _run(root: Path, *arguments: str) -> bytes:
     command = ["git", "-C", str(root), *arguments]
-    environment = os.environ | {"TZ": "UTC"}
-    return subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", check=True).stdout
+    return subprocess.run(command, env=os.environ | {"TZ": "UTC"}, capture_output=True, check=True).stdout

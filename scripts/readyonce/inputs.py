@@ -133,7 +133,7 @@ class _Unpacked:
     """The bytes of a .gz, as far as they can be read: that of a job that was killed ends anywhere."""
 
     def __init__(self, file):
-        self.stream, self.fault, self.any = gzip.open(file), "", False
+        self.stream, self.fault, self.any = gzip.GzipFile(fileobj=file), "", False
 
     def read(self, size: int) -> bytes:
         # What is unpacked is handed on before it fails.

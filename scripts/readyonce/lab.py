@@ -82,7 +82,7 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
     """The Python of an environment: this one for `current`, else one built from its pinned list."""
     if environment == "current":
         try:
-            import torch  # noqa: F401
+            import torch
         except ImportError:
             raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
         return Path(sys.executable)
@@ -435,7 +435,7 @@ _under_way: set[str] = set()  # the tokens of the launches that run now
 
 @contextmanager
 def running(
-    command: list, python: Path, scratch: str, variables: dict[str, str] = {}, compiled: bool = False
+    command: list, python: Path, scratch: str, variables: dict[str, str] | None = None, compiled: bool = False
 ) -> Iterator[subprocess.Popen]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
     if not compiled:
@@ -454,7 +454,7 @@ def running(
             # Its temporary files lie with the log: torchrun, when killed, leaves a folder.
             env=environment_of(python.parent)
             | {"TMPDIR": str(scratch), "TORCH_EXTENSIONS_DIR": str(extensions)}
-            | variables
+            | (variables or {})
             | {ending.TOKEN: token},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -478,9 +478,9 @@ def _compile_once(python: Path) -> None:
     if kept.is_dir() or not _deepspeeds(python.parent):
         return
     with ending.folder() as scratch:
-        with running([python, "-c", COMPILE], python, scratch, compiled=True) as process:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(COMPILE_LIMIT)
+        run = running([python, "-c", COMPILE], python, scratch, compiled=True)
+        with run as process, suppress(subprocess.TimeoutExpired):
+            process.wait(COMPILE_LIMIT)
     kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
 
 

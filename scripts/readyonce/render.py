@@ -8,7 +8,6 @@ them and `write(only_check=True)` says which are out of date.
 from __future__ import annotations
 
 import datetime
-import html
 import itertools
 import json
 import os
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import api, articles, chart, counts, decision, feed, frameworks, guard, history, links, rules
+from readyonce import api, articles, chart, counts, decision, feed, frameworks, guard, history, links, news, rules
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
@@ -39,9 +38,9 @@ from readyonce.catalog import (
     imports,
 )
 from readyonce.conditions import in_words, part_in_words, parts
+from readyonce.lint import page as lint
 from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
-from readyonce.lint import page as lint
 from readyonce.words import (
     WORDS,
     chip,
@@ -65,7 +64,7 @@ IN_LINE = 130  # characters of a message's line, where it is shown in short
 SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
-LATELY = 20  # changes on the page that lists them
+LATELY = 20  # rows on the page of what changed
 
 # ------------------------------------------------------------------------------ all of it
 
@@ -93,7 +92,10 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
         fresh |= {f"beside/{name}": text for name, text in feed.files(catalog).items()}
         fresh |= {f"guard/{name}": text for name, text in guard.files(catalog).items()}
         compiled = rules.compile_rules(catalog, os.environ.get("SITE_URL"), os.environ.get("REPO_URL"))
+        compiled["launches"] = lint.starts(catalog)
         fresh |= {f"javascripts/{lang}/rules.js": rules.to_script(compiled, lang) for lang in LANGUAGES}
+        launches = lint.compiled(catalog)
+        fresh |= {f"javascripts/{lang}/lint-rules.js": lint.to_script(launches, lang) for lang in LANGUAGES}
         _replace(build, ("includes", "api", "beside", "guard", "javascripts"), fresh)
     return stale
 
@@ -125,9 +127,9 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         # The tables stand on pages at two depths, so their links are made for each.
         "cards.md": cards(catalog, language, many),
         "incidents-here.md": incidents_by_error(catalog, language) if many else incident_table(catalog, language),
-        "errors.md": error_table(catalog, language),
+        "errors.md": errors(catalog, language),
         "advice.md": advice(catalog, language),
-        "silent.md": silent_table(catalog, language),
+        "silent.md": _sections(count=silent_count(catalog, language), runs=silent_table(catalog, language)),
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
         "diagnose-links.md": diagnose_links(catalog),
@@ -428,40 +430,45 @@ def claims(catalog: Catalog, incident: Incident, language: Language) -> str:
 
 
 def claim(
-    catalog: Catalog, incident: Incident, judgement: Judgement, id: str, language: Language, page: str = ""
+    catalog: Catalog, incident: Incident, judgement: Judgement, id: str, language: Language, its_proof: str = ""
 ) -> list[str]:
     """A claim as a row that opens: its words and verdict, then why, and its proof.
 
-    `page` is the incident's, as seen from elsewhere: there the count is enough, and a link leads to the proof.
+    On another page than the incident's the count is enough, and the link `its_proof` leads to runs and sources.
     """
     it = judgement.claim
-    told = chip(say(judgement.verdict, language), judgement.verdict)
-    if judgement.runs:
-        told += f" {WORDS['count'][language].format(len(judgement.right), len(judgement.runs))}"
     lines = [
         '<details class="ro-claim" markdown>',
         '<summary markdown="block">',
         "",
         f"#### {it.text[language]} {{ #{id} }}",
         "",
-        told,
+        _told(judgement, language),
         "",
         "</summary>",
         "",
     ]
     when = it.when.text if it.when else None
-    lines += [say("next", language).join(part[language] for part in (when, it.why, it.note) if part), ""]
-    if page:
-        lines += [f"[{say('its-proof', language)}]({page}#{id.removeprefix(f'{incident.id}-')})", ""]
-    else:
+    body = [part[language] for part in (when, it.why, it.note) if part]
+    if its_proof:
+        body.append(its_proof)
+    lines += [say("next", language).join(body), ""]
+    if not its_proof:
         lines += proof(catalog, incident, judgement, language)
-    if it.sources:
+    if it.sources and not its_proof:
         lines += [
             say("sources", language) + say("colon", language) + cite_all(it.sources, language),
             "{ .ro-small }",
             "",
         ]
     return [*lines, "</details>", ""]
+
+
+def _told(judgement: Judgement, language: Language) -> str:
+    told = chip(say(judgement.verdict, language), judgement.verdict)
+    if judgement.runs:
+        told += f" {WORDS['count'][language].format(len(judgement.right), len(judgement.runs))}"
+    return told
 
 
 def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
@@ -587,9 +594,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
             "    " + WORDS["one-device"][language].format(same=len(same), all=len(evidence.runs)),
             "",
         ]
-    sources = {source.link: source for c in incident.file.claims.values() for source in c.sources}
-    sources |= {source.link: source for a in incident.file.affected for source in a.sources}
-    lines += [f"- {cite(source, language)}" for _, source in sorted(sources.items())]
+    lines += [f"- {cite(source, language)}" for source in sorted(incident.sources, key=lambda it: it.link)]
     return "\n".join(lines) + "\n"
 
 
@@ -668,17 +673,16 @@ def cards(catalog: Catalog, language: Language, many: bool) -> str:
     return "\n".join([*lines, "</div>", ""])
 
 
-def error_table(catalog: Catalog, language: Language) -> str:
-    rows = [[say("you-see", language), say("meaning", language), say("seen-in", language)]]
-    for family in [*listed(catalog, "own"), *listed(catalog, "look-alikes")]:
-        rows.append(
-            [
-                family_link(catalog, family.family, language, ""),
-                family.text[language],
-                _seen_in(catalog, family, language, "../") or "–",
-            ]
-        )
-    return table(rows)
+def errors(catalog: Catalog, language: Language) -> str:
+    """Two sections of links: errors with their meaning and incidents, and their look-alikes."""
+    own = [
+        f"- **{family_link(catalog, family.family, language, '')}**\n\n"
+        f"    {family.text[language]}{say('next', language)}{say('seen-in', language)}{say('colon', language)}"
+        f"{_seen_in(catalog, family, language, '../') or '–'}\n\n"
+        for family in listed(catalog, "own")
+    ]
+    others = [f"- {family_link(catalog, it.family, language, '')}\n" for it in listed(catalog, "look-alikes")]
+    return _sections(**{"own": "".join(own), "look-alikes": "".join(others)})
 
 
 def _seen_in(catalog: Catalog, family: FamilyFile, language: Language, up: str) -> str:
@@ -691,21 +695,45 @@ def _seen_in(catalog: Catalog, family: FamilyFile, language: Language, up: str) 
 
 
 def changes(catalog: Catalog, language: Language) -> str:
-    """What changed lately, a row for each commit that touched incidents."""
-    found = history.changes(catalog.root)
-    if found is None:
+    """What changed lately for readers, a row for each day and incident."""
+    if history.changes(catalog.root) is None:
         return f"{say('no-history', language)}\n"
+    rows = [
+        [
+            f"<time>{it.day}</time>",
+            f"[{it.incident}](incidents/{it.incident}.md)",
+            "<br>".join(_told_news(catalog, it, language)),
+        ]
+        for it in itertools.islice(news.news(catalog.root), LATELY)
+        if it.incident in catalog.incidents
+    ]
+    if not rows:
+        return f"{say('no-news', language)}\n"
+    return table([[say(key, language) for key in ("date", "incident", "change")], *rows])
 
-    def listed(ids: Iterable[str]) -> str:
-        return say("between", language).join(f"[{id}](incidents/{id}.md)" for id in ids if id in catalog.incidents)
 
-    rows = [[say(key, language) for key in ("date", "incident", "change")]]
-    for change in found[:LATELY]:
-        new, old = listed(change.new), listed(change.changed)
-        ids = "<br>".join(part for part in (new and WORDS["new"][language].format(new), old) if part)
-        # The words of a commit are English, and no markup.
-        rows.append([f"<time>{change.when[:10]}</time>", ids, f'<span lang="en">{html.escape(change.subject)}</span>'])
-    return table(rows)
+def _told_news(catalog: Catalog, it: news.News, language: Language) -> Iterator[str]:
+    incident = catalog.incidents[it.incident]
+    if it.before is None:
+        yield say("news-incident", language).format(incident.file.title[language])
+    if it.fixed:
+        yield say("news-fix", language).format(code(it.after.fix.option or it.after.fix.code))
+    if it.affected and it.before:
+        ranges = say("semicolon", language).join(f"{code(a.package)} {_range(a, language)}" for a in it.affected)
+        yield say("news-affected", language).format(ranges)
+    judged = {name: pair for name, pair in it.verdicts.items() if name in incident.file.claims}
+    for name, (before, after) in judged.items():
+        if before:
+            text = f"[{incident.file.claims[name].text[language]}](incidents/{it.incident}.md#claim-{name})"
+            yield say("news-verdict", language).format(text, say(before, language), say(after, language))
+    if count := sum(before is None for before, _ in judged.values()):
+        yield say("news-claims", language).format(count)
+    for environment, outcomes in it.runs.items():
+        ended = say("between", language).join(f"{say(o, language)} {n}" for o, n in sorted(outcomes.items()))
+        yield say("news-runs", language).format(outcomes.total(), code(environment), ended)
+    for (environment, variant), (before, after) in it.turned.items():
+        run = f"[{code(variant)}](incidents/{run_address(it.incident, variant, environment)})"
+        yield say("news-turned", language).format(run, code(environment), say(before, language), say(after, language))
 
 
 def advice(catalog: Catalog, language: Language) -> str:
@@ -724,9 +752,20 @@ def advice(catalog: Catalog, language: Language) -> str:
                 headed.add(kind)
                 title = f"[{incident.id}]({page}) · {incident.file.short[language]}"
                 sections[kind].append(f"### {title} {{ #{kind}-{incident.id} }}\n")
-            lines = claim(catalog, incident, judgement, f"{incident.id}-claim-{name}", language, page)
+            id = f"{incident.id}-claim-{name}"
+            its_proof = f"[{say('its-proof', language)}]({page}#claim-{name})"
+            if kind == "no":  # what is true needs no reason here
+                lines = [f"{it.text[language]} {_told(judgement, language)} {its_proof}", f"{{ #{id} }}\n"]
+            else:
+                lines = claim(catalog, incident, judgement, id, language, its_proof)
             sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
+
+
+def silent_count(catalog: Catalog, language: Language) -> str:
+    """How many runs finished on wrong gradients, and how far off the least and the worst of them was."""
+    off = sorted(it.run.gradient_error for it in catalog.observed if it.run.outcome == "diverge")
+    return WORDS["silent-count"][language].format(len(off), percent(off[0]), percent(off[-1])) + "\n" if off else ""
 
 
 def silent_table(catalog: Catalog, language: Language) -> str:
@@ -774,10 +813,18 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
     else:
         links = [[f"[{it.id}](../incidents/{it.id}.md)", it.file.title[language]] for it in incidents]
         found = table([[say("id", language), say("incident", language)], *links])
-    asked = (f"{n}. **{it.ask[language]}** {it.then[language]}\n" for n, it in enumerate(family.questions, 1))
     return _sections(
-        wordings=table(rows), incidents=found, questions="".join(asked), cases=_cases(catalog, family, language)
+        wordings=table(rows),
+        incidents=found,
+        questions=_flowchart(family, language),
+        cases=_cases(catalog, family, language),
     )
+
+
+def _flowchart(family: FamilyFile, language: Language) -> str:
+    """The questions in their order, which readyonce.css draws as a flowchart: a yes leads to the right, a no down."""
+    asked = (f"{n}. **{it.ask[language]}**\n\n    {it.then[language]}\n\n" for n, it in enumerate(family.questions, 1))
+    return f'<div class="ro-flow" markdown>\n\n{"".join(asked)}</div>\n'
 
 
 def _cases(catalog: Catalog, family: FamilyFile, language: Language) -> str:
@@ -830,7 +877,7 @@ def diagnose_links(catalog: Catalog) -> str:
     """Every page that a diagnosis may lead to; the script takes the addresses from here, as this build has them."""
     targets = {id: f"incidents/{id}.md" for id in catalog.incidents}
     targets |= {name: f"errors/{family.source}" for name, family in catalog.families.items()}
-    targets["errors"] = "errors/index.md"
+    targets |= {"errors": "errors/index.md", "decision": "decision.md"}
     if guard.files(catalog):
         targets["guard"] = "guard.md"
     return "".join(f'- [{name}]({target}){{ data-ro-to="{name}" }}\n' for name, target in targets.items())
@@ -901,7 +948,8 @@ def _first_sentence(text: str) -> str:
 
 def _with_front_matter(text: str, incident: Incident, language: Language, lab_book: bool = False) -> str:
     file = incident.file
-    matter = {"title": file.short[language], "description": file.summary[language], "tags": file.tags.all(language)}
+    matter = {"title": file.short[language], "headline": file.title[language], "description": file.summary[language]}
+    matter["tags"] = file.tags.all(language)
     matter["search"] = {"boost": 1.15}
     if lab_book:  # who searches wants the article
         title = say("lab-book", language)

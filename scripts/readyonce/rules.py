@@ -28,7 +28,8 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                 "settings": family.settings,
                 "questions": [_question(question) for question in family.questions],
                 "wordings": [
-                    {"all": wording.all, "none": wording.none, "needs": wording.needs} for wording in family.wordings
+                    wording.model_dump(include={"all", "none", "needs"}, exclude_defaults=True)
+                    for wording in family.wordings
                 ],
             }
             for family in catalog.families.values()
@@ -74,12 +75,13 @@ def to_json(rules: dict[str, Any]) -> str:
 
 def to_script(rules: dict[str, Any], language: Language) -> str:
     """The same as a script, since from a local folder nothing can be fetched; with the words of one language."""
-    return f"window.readyonceRules = {to_json(_only(rules, language))};\n"
+    return f"window.readyonceRules = {to_json(only(rules, language))};\n"
 
 
-def _only(value: Any, language: Language) -> Any:
+def only(value: Any, language: Language) -> Any:
+    """Texts in one language."""
     if isinstance(value, list):
-        return [_only(each, language) for each in value]
+        return [only(each, language) for each in value]
     if isinstance(value, dict):
-        return {key: _only(each, language) for key, each in value.items() if key == language or key not in LANGUAGES}
+        return {key: only(each, language) for key, each in value.items() if key == language or key not in LANGUAGES}
     return value

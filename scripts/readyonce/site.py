@@ -239,7 +239,10 @@ def _assemble(target: Path, parts: list[tuple[str, Path]]) -> None:
             or copy.stat().st_size != source.stat().st_size
         ):
             copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, copy)
+            # Whoever is just reading the page gets the old one or the new one.
+            part = copy.with_name(f".{copy.name}.part")
+            shutil.copy2(source, part)
+            part.replace(copy)
     for path in sorted([target, *target.rglob("*")], reverse=True):
         if path.is_file() and path.relative_to(target) not in wanted:
             path.unlink()

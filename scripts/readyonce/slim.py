@@ -8,6 +8,8 @@ from pathlib import Path
 
 # Where white space counts.
 _KEPT = re.compile(r"(?s)(<(code|pre|script|style|textarea)\b.*?</\2>)")
+# Names and white space in a listing: the theme gives them the colour of what is around them. A tenth of a long listing's weight.
+_UNCOLOURED = re.compile(r'<span class="[nw]">([^<]*)</span>')
 
 
 def folder(built: Path) -> None:
@@ -34,4 +36,4 @@ def page(html: str) -> str:
     kept = _KEPT.split(html)  # text, element, its name, text, element ...
     kept[::3] = [re.sub(r"[ \t\r\n]+", lambda run: "\n" if "\n" in run[0] else " ", text) for text in kept[::3]]
     del kept[2::3]
-    return "".join(kept)
+    return _UNCOLOURED.sub(r"\1", "".join(kept))

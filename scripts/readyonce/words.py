@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from readyonce.catalog import Catalog, Language, Run, Source
+from readyonce.catalog import Catalog, Language, Run, Source, address_of
 
 NO_BREAK_HYPHEN = "\N{NON-BREAKING HYPHEN}"
 
@@ -41,7 +41,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "claims-no": {"en": "Do not", "zh": "不要做"},
     "claims-said": {"en": "Explanations and statements", "zh": "各种解释和说法"},
     "count": {"en": "{} of {} runs", "zh": "{1} 次运行中 {0} 次符合预测"},
-    "its-proof": {"en": "The runs behind it", "zh": "判定所依据的运行"},
+    "its-proof": {"en": "Its proof", "zh": "依据"},
     "lab-book": {"en": "Lab book", "zh": "实验记录"},
     "lab-book-link": {
         "en": "[Lab book]({}){{ data-ro-lab-book }}: every run, and how to repeat it.",
@@ -61,10 +61,13 @@ WORDS: dict[str, dict[Language, str]] = {
     "id": {"en": "Id", "zh": "编号"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
-    "meaning": {"en": "What it means", "zh": "含义"},
     "fix": {"en": "Fix", "zh": "解决"},
     "wording": {"en": "Text", "zh": "报错原文"},
     "where": {"en": "When", "zh": "说明"},
+    "silent-count": {
+        "en": "{} runs, the parameters off by {} to {}.",
+        "zh": "共 {} 次运行，参数偏差从 {} 到 {}。",
+    },
     "seen-in": {"en": "Seen in", "zh": "见于"},
     "sources": {"en": "Sources", "zh": "来源"},
     "proof": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行中有 {0} 次符合这条说法的预测。"},
@@ -152,7 +155,17 @@ WORDS: dict[str, dict[Language, str]] = {
     },
     "date": {"en": "Date", "zh": "日期"},
     "change": {"en": "Change", "zh": "改动"},
-    "new": {"en": "new: {}", "zh": "新增：{}"},
+    "news-incident": {"en": "New: {}", "zh": "新增：{}"},
+    "news-fix": {"en": "Fix, now: {}", "zh": "解决办法改为：{}"},
+    "news-affected": {"en": "Affected, now: {}", "zh": "受影响的版本改为：{}"},
+    "news-verdict": {"en": "{} Verdict: {} → {}.", "zh": "{}判定：{} → {}。"},
+    "news-claims": {"en": "Statements judged for the first time: {}.", "zh": "首次判定的说法：{} 条。"},
+    "news-runs": {"en": "New runs: {} in {} ({}).", "zh": "新增运行：{} 次，环境 {}（{}）。"},
+    "news-turned": {"en": "{} in {} ends in another way: {} → {}.", "zh": "{}（{}）的结果变了：{} → {}。"},
+    "no-news": {
+        "en": "No verdict, fix or version has changed since this program could read the files.",
+        "zh": "自本程序能够读取这些文件以来，判定、解决办法和版本都没有变化。",
+    },
     "no-history": {
         "en": "This copy was built without the project's full git history, so it cannot tell what changed.",
         "zh": "构建本站时没有完整的 git 历史，无法列出改动。",
@@ -270,7 +283,8 @@ def in_environment(environment: str) -> str:
 
 
 def cite(source: Source, language: Language) -> str:
-    return WORDS["aside"][language].format(f"[{source.link}]({source.url})", source.says[language])
+    place = source.place(language)
+    return WORDS["aside"][language].format(f"[{place}]({address_of(place)})", source.says[language])
 
 
 def cite_all(sources: Iterable[Source], language: Language) -> str:

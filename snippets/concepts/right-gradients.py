@@ -69,7 +69,6 @@ class Model(nn.Module):
         return x
 
 
-# --8<-- [start:compare]
 def train(use_reentrant, rank=0, world_size=1, wrap=lambda model: model):
     torch.manual_seed(0)  # the same weights and the same data, however many processes
     model = Model(use_reentrant)
@@ -92,7 +91,6 @@ def main(use_reentrant):
     if dist.get_rank() == 0:
         print(f"between ranks {ranks:.0e}, to one process {one:.0e}:", end=" ")
         print("right" if max(ranks, one) <= 1e-5 else "WRONG GRADIENTS", flush=True)
-# --8<-- [end:compare]
 
 
 if __name__ == "__main__":

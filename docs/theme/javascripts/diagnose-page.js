@@ -1,4 +1,5 @@
-/* The box of Diagnose, on its page and on the home page. The log stays in this tab: it goes to a worker made from a Blob, and into the page as text only. */
+/* The box of Diagnose, on its page and on the home page. The log stays in this tab: it goes to a worker made from a Blob, and into the page as text only.
+   A text without an error that holds a launch is judged by the lint, which is loaded then. */
 
 (() => {
   "use strict";
@@ -8,6 +9,9 @@
   const LARGEST = 64 << 20; // of a file, and of what it holds when unpacked
   const PATIENCE = 30_000; // of a diagnosis, in milliseconds
   const STEP = 16 << 10;
+  const SCRIPT = 8 << 20; // of a launch
+  // What a run prints and a script does not: ranks, times, levels, bars, losses.
+  const LOGGED = /^[ \t]*(?:\[(?:rank|default)\d|\[?\d{4}-\d\d-\d\d[ T]\d\d:|\[?(?:INFO|WARNING|ERROR|DEBUG)[\]: |]|\{'(?:loss|train_runtime))|\d%\|/m;
 
   document.addEventListener("DOMContentLoaded", () => {
     const root = document.querySelector(".ro-diagnose");
@@ -15,7 +19,7 @@
     const at = (name) => root.querySelector(`[data-ro="${name}"]`);
     const [input, file, answer, status] = ["log", "file", "answer", "status"].map(at);
     const language = document.documentElement.lang.startsWith("zh") ? "zh" : "en";
-    let rules, engine, loaded, worker, address, started;
+    let rules, engine, loaded, worker, address, started, judge, judging, held;
     const say = (key, ...values) => values.reduce((text, value) => text.replace("{}", () => value), rules.words[key][language]);
     const links = new Map([...root.querySelectorAll("[data-ro-to]")].map((link) => [link.dataset.roTo, link.getAttribute("href")]));
     const rows = input.rows;
@@ -35,10 +39,16 @@
         const told = engine.diagnose(rules, data.log, data.file, data.language);
         postMessage({ round: data.round, told, comment: engine.markdown(rules, told, data.language) });
       };`;
-    const script = (name) => new Promise((done) => {
+    const judgement = `let rules;
+      onmessage = ({ data }) => {
+        if (data.rules) rules = data.rules;
+        else postMessage({ round: data.round, told: engine.lint(rules, data.text, data.language, data.file) });
+      };`;
+    const script = (name) => new Promise((done, failed) => {
       const made = document.createElement("script");
       made.src = new URL(name, here);
       made.onload = done;
+      made.onerror = failed;
       document.head.append(made);
     });
 
@@ -59,16 +69,56 @@
       const made = new NativeWorker(address);
       made.onmessage = ({ data }) => {
         if (data.round !== round) return;
-        clearTimeout(busy);
-        busy = null;
-        show(data.told, data.comment);
-        if (aside) {
-          answer.prepend(element("p", aside));
-          status.textContent = `${status.textContent} ${aside}`.trim();
+        const text = launchIn(data.told);
+        if (text !== null) {
+          judged(data, text);
+          return;
         }
+        finished(() => show(data.told, data.comment));
       };
       made.onerror = () => stopped(root.dataset.unreadable);
       return made;
+    }
+
+    function finished(shows) {
+      clearTimeout(busy);
+      busy = null;
+      shows();
+      if (aside) {
+        answer.prepend(element("p", aside));
+        status.textContent = `${status.textContent} ${aside}`.trim();
+      }
+    }
+
+    /** The text, if it holds no error and a word that launches begin with; else null. */
+    function launchIn({ json, note }) {
+      if (json.kind !== "unknown" || note || held.log.length > SCRIPT) return null;
+      const text = typeof held.log === "string" ? held.log : new TextDecoder().decode(held.log);
+      const words = rules.launches.map((word) => word.replace(/[^\w]/g, "\\$&")).join("|");
+      return new RegExp(`(?<![\\w.])(?:${words})(?![\\w])`).test(text) && !LOGGED.test(text) ? text : null;
+    }
+
+    /** What the lint says, which comes when it is needed, once; and the diagnosis where the text is no launch after all. */
+    function judged({ round: mine, told: diagnosis, comment: text }, launch) {
+      const other = () => finished(() => show(diagnosis, text));
+      judging ??= Promise.all([script("lint.js"), script("lint-rules.js")]).then(() => {
+        const parts = [`const engine = (${readyonceLint})(); ${judgement}`];
+        return URL.createObjectURL(new Blob(parts, { type: "text/javascript" }));
+      });
+      judging.then((place) => {
+        if (mine !== round) return;
+        if (!judge) {
+          judge = new NativeWorker(place);
+          judge.postMessage({ rules: window.readyonceLintRules });
+        }
+        judge.onmessage = ({ data }) => {
+          if (data.round !== round) return;
+          if (data.told.launches || data.told.unreadable) finished(() => showLaunch(data.told, launch));
+          else other();
+        };
+        judge.onerror = () => stopped(root.dataset.unreadable);
+        judge.postMessage({ round: mine, text: launch, file: held.name, language });
+      }, other);
     }
 
     /** Whatever it is at is not wanted any more: a worker cannot be told so. */
@@ -76,6 +126,8 @@
       clearTimeout(busy);
       busy = null;
       worker.terminate();
+      if (judge) judge.terminate();
+      judge = null;
       worker = working();
       worker.postMessage({ rules, text: "", language, practice: 0 });
     }
@@ -109,6 +161,7 @@
       aside = words;
       start().then(() => {
         if (mine !== round) return;
+        held = { log, name };
         busy = setTimeout(() => stopped(root.dataset.slow), PATIENCE);
         worker.postMessage({ round, log, file: name, language });
       });
@@ -240,9 +293,10 @@
       return made;
     }
 
-    function linked(words, to, hash = "") {
-      const link = element("a", words);
-      link.href = links.get(to) + hash;
+    function linked(words, to, hash = "", below = "") {
+      const link = element("a", words), place = links.get(to);
+      // From a folder an address ends in the file's name.
+      link.href = (below ? place.replace(/(index\.html)?$/, `${below}$1`) : place) + hash;
       return link;
     }
 
@@ -297,10 +351,61 @@
       copy.type = "button";
       copy.addEventListener("click", () => copied(copy));
       answer.append(element("p", [copy]), element("p", say("footer"), "ro-small"));
+      turn(heading);
+    }
+
+    function turn(heading) {
       if (typing) return;
       input.rows = 3; // the answer is what is wanted now
       heading.focus({ preventScroll: true });
       heading.scrollIntoView();
+    }
+
+    /** Each finding: what will happen, where, what to write instead. Notes are folded: they depend on more than a launch. */
+    function showLaunch({ findings, several, unreadable, line }, text) {
+      const { words } = window.readyonceLintRules;
+      const tell = (key, ...values) => values.reduce((said, value) => said.replace("{}", () => value), words[key][language]);
+      answer.replaceChildren();
+      const levels = ["error", "warning", "note", "not-covered"].map((level) => [level, findings.filter((it) => it.level === level)]);
+      const counted = levels.filter(([, all]) => all.length).map(([level, { length }]) => tell(`of-${level}${length === 1 ? "" : "s"}`, length));
+      const summary = counted.join(tell("of-next")) || tell(several ? "of-right" : "single");
+      const heading = element("h2", unreadable ? tell("unreadable", line, unreadable) : tell("launches", summary), "ro-verdict ro-kind-launch");
+      heading.tabIndex = -1;
+      status.textContent = heading.textContent;
+      answer.append(heading);
+      const rows = text.split("\n");
+      const finding = (it) => {
+        const what = it.versions ? tell("of-with", it.versions, it.what) : it.what;
+        // What is not covered says so itself.
+        const level = it.level === "not-covered" ? [] : [element("strong", tell(`level-${it.level}`)), tell("colon")];
+        const row = element("code");
+        row.textContent = (rows[it.line - 1] || "").trim().slice(0, 200);
+        const made = [
+          element("p", [...level, element("span", what)]),
+          element("p", [tell(it.missing ? "command" : "option", it.line), tell("colon"), row], "ro-small"),
+        ];
+        if (it.fix) made.push(element("p", tell(it.missing ? "of-add" : "of-write")), plain(it.fix));
+        const to = addressOf(it);
+        if (to) made.push(element("p", [linked(tell("page"), ...to)]));
+        return element("div", made, `ro-finding ro-level-${it.level}`);
+      };
+      const notes = findings.filter(({ level }) => level === "note");
+      answer.append(...findings.filter(({ level }) => level !== "note").map(finding));
+      if (notes.length) {
+        const guard = links.has("guard") ? [element("p", [linked(tell("of-guard"), "guard")])] : [];
+        answer.append(element("details", [element("summary", tell("folded", notes.length)), ...notes.map(finding), ...guard], "ro-fold"));
+      }
+      if (findings.some(({ versions }) => versions)) answer.append(element("p", tell("versions-not-known")));
+      answer.append(element("p", tell("alone"), "ro-small"));
+      turn(heading);
+    }
+
+    /** Where a finding's page lies: an error's, the table's, or a run's in the evidence of an incident. */
+    function addressOf({ code, page }) {
+      const [path, hash] = page.split("#"), [, id] = /^incidents\/([^/]+)\//.exec(path) || [];
+      if (id && links.has(id)) return [id, hash ? `#${hash}` : "", "evidence/"];
+      if (path === "decision/" && links.has("decision")) return ["decision", hash ? `#${hash}` : ""];
+      return links.has(code) ? [code] : null;
     }
 
     function showFix(fix) {

@@ -40,7 +40,7 @@ function readyonceEngine() {
   const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
 
   const squeeze = (text) => text.replace(ALL_DELETED, "");
-  const literals = (texts) => texts.map((text) => squeeze(bytes(text)));
+  const literals = (texts = []) => texts.map((text) => squeeze(bytes(text)));
   const isBlank = (letter) => letter === " " || letter === "\t";
 
   function withoutEnd(text) {
