@@ -1,8 +1,8 @@
 """Bad input gets an error that names file, line and remedy; `faults/` has one file for each fault.
 
 A fault file says what to do to a copy of the project (`edit` with `find` and `replace`, `remove`,
-`remove_tree`, or `link` and `to`), and what must be said: `says`, in `file` (the edited one), at
-`line`, or where the text `near` begins.
+`remove_tree`, or `link` and `to`), and all that must be said: first `says`, in `file` (the edited one), at
+`line`, or where the text `near` begins; then what stands under `also`, in its order, and nothing else.
 """
 
 import json
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from conftest import ROOT, command, edit
+from pydantic import ValidationError
 
 from readyonce import catalog, check, lab, render
 
@@ -32,14 +33,15 @@ def test_fault(copy, path):
     commit(copy, fault)
     found = check.problems(catalog.load(copy))
     file = fault.get("file") or fault["edit"]
-    told = [problem for problem in found if problem.file == file and fault["says"] in problem.what]
-    assert told, "\n".join(map(str, found)) or "nothing was found"
-    assert told[0].remedy
+    wanted = [{"file": file, "says": fault["says"]}, *fault.get("also", [])]
+    said = [one.file == it["file"] and it["says"] in one.what for one, it in zip(found, wanted)]
+    assert len(found) == len(wanted) and all(said), "\n".join(map(str, found)) or "nothing was found"
+    assert all(problem.remedy for problem in found)
     if near := fault.get("near"):
         text = (copy / file).read_text(encoding="utf-8")
-        assert told[0].line == text[: text.index(near)].count("\n") + 1, told[0]
+        assert found[0].line == text[: text.index(near)].count("\n") + 1, found[0]
     if line := fault.get("line"):
-        assert told[0].line == int(line), told[0]
+        assert found[0].line == int(line), found[0]
 
 
 def commit(copy: Path, fault: dict) -> None:
@@ -62,6 +64,28 @@ def test_all_faults_in_one_go(copy):
     assert told.returncode == 1
     for fault in faults:
         assert fault["says"] in told.stderr
+
+
+def test_a_wrong_kind_of_value_is_told_in_our_words():
+    path = ROOT / "snippets/RO-0005/incident.yml"
+    data = catalog.parse_yaml(path.read_text(encoding="utf-8"))
+    told = set()
+    for wrong in ([], "", 5, {"a": 1}):
+        for within, key in places(data):
+            right, within[key] = within[key], wrong
+            try:
+                catalog.IncidentFile.model_validate(data)
+            except ValidationError as error:
+                told |= {(what, remedy) for _, what, remedy in catalog._explained(error.errors())}
+            within[key] = right
+    assert len(told) > 100
+    assert not [it for it in told if re.search(r"Input|Value error|something else|Field|valid ", "".join(it))]
+
+
+def places(data) -> list[tuple]:
+    """Each value of nested keys and lists: what holds it, and its key there."""
+    keys = data if isinstance(data, dict) else range(min(len(data), 1)) if isinstance(data, list) else ()
+    return [place for key in keys for place in ((data, key), *places(data[key]))]
 
 
 def test_a_module_under_torchrun_has_options_of_its_own():

@@ -1006,7 +1006,31 @@ def _explain(fault: dict[str, Any]) -> tuple[str, str]:
             return f"`{given}` is no value for `{key}`", f"Write one of: {fault['ctx']['expected']}."
         case "string_pattern_mismatch":
             return f"`{given}` is no value for `{key}`", f"It must fit {fault['ctx']['pattern']}"
-    return f"`{key}`: {fault['msg']}", "Mend the value."
+        case "value_error":
+            return f"`{key}`: {fault['ctx']['error']}", "Mend the value."
+        case "string_too_short" | "too_short":
+            return f"`{key}` is empty", "Write it, or take the key out."
+        case "greater_than_equal" | "greater_than" | "less_than_equal" | "less_than" as bound:
+            limit = next(iter(fault["ctx"].values()))
+            return f"`{fault['input']}` is no value for `{key}`", f"It must be {bound.replace('_', ' ')} {limit}."
+    kind, _, _ = fault["type"].partition("_")
+    wanted = KINDS.get(kind, "something else")
+    return f"`{key}` must be {wanted}", "Mend the value; another file of this kind shows how it is written."
+
+
+# What a value must be, by the first word of pydantic's kind of fault.
+KINDS = {
+    "model": "keys and values",
+    "dict": "keys and values",
+    "list": "a list",
+    "tuple": "a list",
+    "string": "a text",
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a number",
+    "date": "a date such as 2026-11-25",
+}
 
 
 def add(catalog: Catalog, path: Path, where: tuple | int, what: str, remedy: str) -> None:
