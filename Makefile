@@ -72,7 +72,7 @@ LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :
 	@echo "Installing what the wiki needs ..."
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed, for example: make site PYTHON=python3.12" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
 	@sed '/^setuptools==/,/[^\]$$/!d' requirements.txt > .venv/setuptools.txt
 	@$(LOCKED) -r .venv/setuptools.txt
 	@$(LOCKED) --no-binary jieba -r requirements.txt
