@@ -1,7 +1,6 @@
 """The facts that repros tell are those that somebody sees who only watches them train: no mapping is wrong unnoticed."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,17 +20,14 @@ FILES = sorted(
 
 
 @pytest.fixture(scope="module")
-def watched():
-    script = Path(__file__).with_name("observer.py")
-    done = subprocess.run(
-        [*lab.torchrun(Path(sys.executable), 2), script, *FILES],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=lab.environment_of(Path(sys.executable).parent),
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"file"')]
-    assert lines, done.stderr[-3000:]
+def watched(tmp_path_factory):
+    script, python = Path(__file__).with_name("observer.py"), Path(sys.executable)
+    scratch = str(tmp_path_factory.mktemp("watched"))
+    with lab.running([*lab.torchrun(python, 2), script, *FILES], python, scratch) as process:
+        process.wait(600)
+    log = lab.log_of(scratch)
+    lines = [json.loads(line) for line in log.splitlines() if line.startswith('{"file"')]
+    assert lines, log[-3000:]
     return lines
 
 
