@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import resource
@@ -18,7 +19,7 @@ import psutil
 import pytest
 from conftest import ROOT, as_in_a_terminal
 
-from readyonce import catalog, ending, lab, launch
+from readyonce import catalog, ending, lab, launch, project
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
@@ -467,6 +468,18 @@ def test_evidence_is_whole_whoever_writes_it_and_is_killed():
         evidence = catalog.Evidence(environment=environment, runs=[])
         assert lab.write(SimpleNamespace(folder=Path(folder)), evidence) == path and json.loads(path.read_bytes())
         assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_full_disk_leaves_the_evidence_as_it_was(tmp_path, monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    project.write_whole(path := tmp_path / "current.json", "old")
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "fsync", full)  # which tells it, where a write does not
+        project.write_whole(path, "new")
+    assert os.listdir(tmp_path) == [path.name] and path.read_text() == "old"
+    path.unlink()
 
 
 def test_torn_logs_have_their_message():
