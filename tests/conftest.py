@@ -17,13 +17,14 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, lab, site
+from readyonce import catalog, ending, lab, site
 
 
 def ended(number: int, frame) -> None:
@@ -49,7 +50,7 @@ LIBC = ctypes.CDLL(None)
 
 
 def ends_with_us() -> None:
-    """For `preexec_fn`: also when these tests are killed."""
+    """For `preexec_fn` of nginx, which writes over its environment, and with it over the token below."""
     if sys.platform == "linux":
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -67,6 +68,15 @@ RUNS = [
     for environment in variant.declared
     if not variant.is_command
 ]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def all_ends_with_us():
+    """Whatever these tests start, in whatever way, is ended when they end, or are killed."""
+    with pytest.MonkeyPatch.context() as patch, ending.watched(token := f"tests-{uuid.uuid4().hex}"):
+        patch.setenv(ending.TOKEN, token)
+        yield
+        ending.kill(token)
 
 
 @pytest.fixture(scope="session")

@@ -64,6 +64,20 @@ def test_the_same_in_the_browser(twin):  # noqa: F811
     assert seconds(160_000) < 16 * seconds(40_000) + 2
 
 
+@pytest.mark.parametrize("power, code", [(1, 0), (1.25, 0), (2, 1)])
+def test_the_bench_fails_where_time_grows_faster_than_the_text(monkeypatch, power, code):
+    monkeypatch.syspath_prepend(ROOT / "tests" / "bench")
+    import repeated
+
+    def both(_, start, unit, size):
+        return 1e-6 * size, 1e-6 * size * (size / repeated.SIZES[0]) ** (power - 1)
+
+    monkeypatch.setattr(repeated, "both", both)
+    monkeypatch.setattr(repeated, "memory", lambda folder: None)
+    monkeypatch.setattr("sys.argv", ["repeated.py", "ddp-ready-twice"])
+    assert repeated.main() == code
+
+
 @pytest.mark.parametrize(
     "line", ["ValueError: bad config\n", "If you see " + error("no-grad-fn").strip() + "\n"], ids=repr
 )
@@ -216,10 +230,35 @@ def test_an_empty_name_is_no_folder():
     assert said.returncode == 2 and not said.stdout and "is the variable set" in said.stderr
 
 
-@pytest.mark.parametrize("length", [0, 300, 5000])
-def test_a_pasted_error_is_told_where_to_go(length):
-    said = run("RuntimeError: Expected to mark a variable ready only once. " + "x" * length)
-    assert said.returncode == 2 and "Pipe it in" in said.stderr and "Traceback" not in said.stderr
+@pytest.mark.parametrize(
+    "given, code, words",
+    [
+        (["Expected to mark a variable ready only once."], 0, "RO-0001"),
+        (["Expected", "to", "mark", "a", "variable", "ready", "only", "once."], 0, "RO-0001"),  # without quotes
+        (["RuntimeError: Expected to mark a variable ready only once. " + "x" * 5000], 0, "RO-0001"),
+        (["Expected to mark a variable..."], 1, "not a whole error line"),
+    ],
+    ids=["quoted", "bare", "long", "cut"],
+)
+def test_a_pasted_error_is_read_as_a_text(given, code, words):
+    said = run(*given)
+    assert said.returncode == code and words in said.stdout, said.stdout + said.stderr
+    assert said.stderr == "readyonce: there is no such file: read as the text of an error\n"
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        (["ValueError: nobody knows this one"], "Pipe it in"),
+        (["train log.txt"], "there is no file train log.txt"),
+        (["logs/ddp.log", "an", "error", "other.log"], "there is no file logs/ddp.log"),
+        (["tests", "Expected", "to", "mark", "a", "variable", "ready", "only", "once."], "there is no file Expected"),
+    ],
+    ids=["unknown", "a name", "names", "a file among them"],
+)
+def test_what_is_neither_file_nor_known_error(given, words):
+    said = run(*given, cwd=ROOT)
+    assert said.returncode == 2 and words in said.stderr and not said.stdout, said.stdout + said.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["-"]])

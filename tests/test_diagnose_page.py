@@ -412,6 +412,32 @@ def test_a_diagnosis_that_does_not_end_is_stopped_and_said_so(browser, strict):
             assert "RO-0003" in answered(page)
 
 
+@pytest.mark.parametrize("how", ["engine not loaded", "no worker", "worker does not start"])
+def test_what_cannot_start_is_said_and_tried_again(browser, strict, how):
+    with browser.new_context() as context:
+        page = context.new_page()
+        faults = []
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.add_init_script(
+            """window.Worker = new Proxy(Worker, { construct(native, [address]) {
+                if (window.works) return new native(address);
+                if (window.none) throw Error("no worker");
+                return new native(URL.createObjectURL(new Blob(["not a script"])));
+            } })"""
+        )
+        page.goto(f"{strict}diagnose/")
+        page.evaluate("how => { window.works = how[0] === 'e'; window.none = how[0] === 'n' }", how)
+        if how == "engine not loaded":
+            page.route("**/diagnose.js", lambda route: route.abort())
+        page.fill("#ro-log", LOG)
+        page.wait_for_selector('[data-ro="status"]:has-text("Diagnose does not work here")', timeout=20_000)
+        page.unroute("**/diagnose.js")
+        page.evaluate("window.works = true")
+        page.fill("#ro-log", LOG + "\n")
+        assert "RO-0003" in answered(page)
+        assert not [fault for fault in faults if "not a script" not in fault and "Unexpected identifier" not in fault]
+
+
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_half_a_letter_in_an_unknown_error(browser, strict, language):
     """The line goes into an address; a letter of two halves stands where it is cut."""

@@ -13,33 +13,38 @@ import pytest
 from conftest import ROOT, as_in_a_terminal, free_port
 
 TEST = """
-import sys, time
+import subprocess, sys
 from pathlib import Path
 from conftest import behind_nginx
-from readyonce import lab
+from test_firefox import Firefox
+from readyonce import lab, site
 
 def test(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "headers.nginx.conf").touch()
     python = Path(sys.executable)
-    with behind_nginx(tmp_path / "site", tmp_path, 0), lab.running(["sleep", "3600"], python, str(tmp_path)):
-        time.sleep(3600)
+    launch = lab.running(["sleep", "3600"], python, str(tmp_path), compiled=True)
+    with behind_nginx(tmp_path / "site", tmp_path, PORT), launch:
+        subprocess.Popen(["sleep", "3600"], start_new_session=True)
+        firefox = NUMBER == 9 and Firefox(tmp_path)  # it takes its time
+        site._make(tmp_path, [site.Part("pages", ["sleep", "3600"], tmp_path / "none", "")])
 """
 
 
-def below(process: psutil.Process) -> list[psutil.Process]:
-    """What it started, but for that which tidies up after it."""
-    found = []
+def below(process: psutil.Process) -> dict[psutil.Process, str]:
+    """What it started → its command; but for that which tidies up after it."""
+    found = {}
     for it in process.children(recursive=True):
         with contextlib.suppress(psutil.Error):  # ended meanwhile
-            if "readyonce.ending" not in it.cmdline():
-                found.append(it)
+            if "readyonce.ending" not in (line := it.cmdline()):
+                found[it] = line
     return found
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL], ids=lambda number: number.name)
 def test_ended_tests_leave_nothing(tmp_path, number):
-    (tmp_path / "test_it.py").write_text(TEST.replace("tmp_path, 0)", f"tmp_path, {free_port()})"), encoding="utf-8")
+    test = TEST.replace("NUMBER", str(int(number))).replace("PORT", str(free_port()))
+    (tmp_path / "test_it.py").write_text(test, encoding="utf-8")
     places = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     options = ["-p", "conftest", "-p", "no:cacheprovider", "--basetemp", tmp_path / "below"]
     process = subprocess.Popen(
@@ -51,11 +56,13 @@ def test_ended_tests_leave_nothing(tmp_path, number):
         stderr=subprocess.STDOUT,
         text=True,
     )
-    limit = time.monotonic() + 60
-    while len(started := below(psutil.Process(process.pid))) < 3 and time.monotonic() < limit:
+    limit = time.monotonic() + 120
+    started = {}
+    while sum("sleep" in line for line in started.values()) < 3:
         assert process.poll() is None, process.stdout.read()
+        assert time.monotonic() < limit, started
         time.sleep(0.1)
-    assert len(started) >= 3, "nginx, its worker and a launch"
+        started = below(psutil.Process(process.pid))
     process.send_signal(number)
     said, _ = process.communicate(timeout=60)
     _, left = psutil.wait_procs(started, timeout=10)

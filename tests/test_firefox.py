@@ -34,7 +34,7 @@ class Firefox:
         lines = [f"user_pref({json.dumps(name)}, {json.dumps(value)});\n" for name, value in PREFERENCES.items()]
         (profile / "user.js").write_text("".join(lines), encoding="utf-8")
         self.log = (profile / "log").open("w")
-        options = ["--headless", "--marionette", "--no-remote", "--profile", profile]
+        options = ["--headless", "--marionette", "--remote-allow-system-access", "--no-remote", "--profile", profile]
         self.process = subprocess.Popen([program, *options], stdout=self.log, stderr=self.log)
         port, end = profile / "MarionetteActivePort", time.monotonic() + 120
         while not (port.is_file() and port.read_text().strip()):
@@ -62,10 +62,22 @@ class Firefox:
         return result.get("value") if isinstance(result, dict) else result
 
     def go(self, address):
+        self.of_the_browser("Services.console.reset()")
         self.ask("WebDriver:Navigate", {"url": address})
-        # What the policy stops, and what fails.
-        self.run("window.complaints = []; addEventListener('error', (e) => complaints.push(e.message));"
-                 "addEventListener('securitypolicyviolation', (e) => complaints.push(e.effectiveDirective + e.blockedURI))")  # fmt: skip
+        self.run("window.complaints = []; addEventListener('error', (e) => complaints.push(e.message))")
+
+    def of_the_browser(self, script):
+        self.ask("Marionette:SetContext", {"value": "chrome"})
+        try:
+            return self.run(script)
+        finally:
+            self.ask("Marionette:SetContext", {"value": "content"})
+
+    def stopped(self):
+        """What the policy has stopped since the page was asked for."""
+        return self.of_the_browser(
+            "return Services.console.getMessageArray().map(String).filter((it) => it.includes('Content-Security-Policy:'))"
+        )
 
     def run(self, script, *values):
         return self.ask("WebDriver:ExecuteScript", {"script": script, "args": list(values), "sandbox": None})
@@ -109,7 +121,29 @@ def diagnose(request, archive, firefox):
     else:
         firefox.go(request.getfixturevalue("disk") + "diagnose.html")
     yield firefox
-    assert firefox.run("return complaints") == []
+    assert firefox.run("return complaints") == [] and firefox.stopped() == []
+
+
+@pytest.mark.parametrize(
+    "page", ["strict", "strict diagnose/", "disk index.html", "disk diagnose.html", "disk zh/index.html"]
+)
+def test_the_policy_stops_nothing_of_ours_and_a_script_that_got_in(request, archive, firefox, page):
+    start, _, path = page.partition(" ")
+    firefox.go(request.getfixturevalue(start) + path)
+    firefox.run(PASTE, LOG)
+    assert "RO-0003" in firefox.until(ANSWER)
+    assert firefox.stopped() == [] and firefox.run("return complaints") == []
+    firefox.run("""const it = document.createElement("script");
+        it.textContent = "document.title = 'broken'";
+        document.body.append(it);
+        document.body.insertAdjacentHTML("beforeend", `<img src="x" onerror="document.title = 'broken'">`)""")
+    brought, end = ("script-src-elem", "script-src-attr"), time.monotonic() + 20
+    while not all(kind in " ".join(stopped := firefox.stopped()) for kind in brought):
+        assert time.monotonic() < end, stopped
+        time.sleep(0.1)
+    assert (
+        all(any(kind in it for kind in brought) for it in stopped) and firefox.run("return document.title") != "broken"
+    )
 
 
 def test_paste(diagnose):

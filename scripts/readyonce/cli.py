@@ -134,7 +134,11 @@ def diagnose(options) -> int:
                 if answer := inputs.diagnose(rules, name, options.lang or "en", faults):
                     kinds.add(_show(rules, answer, options))
     except inputs.Unusable as error:
-        raise _usage(str(error)) from None
+        read = isinstance(error, inputs.Missing) and inputs.pasted(rules, options.files, options.lang or "en")
+        if not read:
+            raise _usage(str(error)) from None
+        print("readyonce: there is no such file: read as the text of an error", file=sys.stderr)
+        kinds.add(_show(rules, read, options))
     for fault in faults:
         print(f"readyonce: {printable(fault)}", file=sys.stderr)
     return (

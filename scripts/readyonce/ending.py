@@ -44,13 +44,14 @@ def _tell(what: str) -> None:
     global _watcher
     with _lock:
         if _watcher is None or _watcher.poll() is not None:
-            # A session of its own: what ends the lab's does not end it.
+            # A session of its own, and no token: what ends the lab's, or a lab around it, does not end it.
             _watcher = subprocess.Popen(
                 [sys.executable, "-m", "readyonce.ending"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                env={name: value for name, value in os.environ.items() if name != TOKEN},
                 cwd="/",
             )
         with suppress(OSError):  # killed this very moment: the launch is worth more

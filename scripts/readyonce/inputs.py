@@ -24,6 +24,10 @@ class Unusable(Exception):
     """Bad usage: says what is wrong and what to do."""
 
 
+class Missing(Unusable):
+    """There is no such file."""
+
+
 def names(given: list[str], terminal: bool, faults: list[str]) -> list[str]:
     """The inputs, in order: a folder stands for the files below it, a glob for what it matches.
 
@@ -45,7 +49,7 @@ def names(given: list[str], terminal: bool, faults: list[str]) -> list[str]:
             raise Unusable(f"{shown(name[:100])} is no file's name: check the path") from None
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
-                raise Unusable(PASTED) from None
+                raise Missing(PASTED) from None
             faults.append(_unreadable(name, error))
     return list(dict.fromkeys(found))
 
@@ -56,6 +60,15 @@ PASTED = (
 )
 
 
+def pasted(rules: engine.Rules, given: list[str], language: str) -> engine.Answer | None:
+    """The answer where an error stands in place of a file's name, whole or as the words that a shell makes of it."""
+    text = " ".join(given)
+    if len(text.split()) < 3 or any(map(os.path.exists, given)):
+        return None
+    told = engine.diagnose(rules, os.fsencode(text), "-", language)
+    return None if told.json["kind"] == "unknown" else told
+
+
 def _files(name: str, faults: list[str]) -> list[str]:
     try:
         mode = os.stat(name).st_mode  # unlike `exists`, it tells a missing file from one in a folder that is closed
@@ -63,10 +76,10 @@ def _files(name: str, faults: list[str]) -> list[str]:
         if matched := _matched(name, faults):
             return matched
         if re.search(r"\s", name) and re.search(r"Error|Exception|Traceback|:\s|\n", name):
-            raise Unusable(PASTED) from None
+            raise Missing(PASTED) from None
         if faults and glob.has_magic(name):
             return []
-        raise Unusable(f"there is no file {shown(name)}: check the path, or quote the glob") from None
+        raise Missing(f"there is no file {shown(name)}: check the path, or quote the glob") from None
     if not stat.S_ISDIR(mode):
         return [name]  # a pipe too
     below, before = [], len(faults)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import datetime
 import errno
+import importlib.util
 import json
 import os
 import platform
@@ -17,6 +18,7 @@ import shutil
 import statistics
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -34,6 +36,7 @@ from readyonce.lint.launch import Reader
 WORKER = Path(__file__).with_name("worker.py")
 START_LIMIT = 180  # seconds for imports
 COMPILE_LIMIT = 1800  # seconds for DeepSpeed's own compilation, once per environment
+SILENCE = 5  # seconds that an operator may be compiled before a line says so
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
 # Whose versions evidence names, the most telling first.
 SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "accelerate", "deepspeed", "torch")
@@ -81,10 +84,8 @@ class Observation:
 def interpreter(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
     """The Python of an environment: this one for `current`, else one built from its pinned list."""
     if environment == "current":
-        try:
-            import torch
-        except ImportError:
-            raise LabError("torch is not installed here. `make test` installs all that runs need.") from None
+        if importlib.util.find_spec("torch") is None:
+            raise LabError("torch is not installed here. `make test` installs all that runs need.")
         return Path(sys.executable)
     requirements = _list(root, environment)
     place = folder(root, environment)
@@ -446,6 +447,7 @@ def running(
     with (
         open(Path(scratch) / "log.txt", "wb") as log,
         _extensions(python.parent, token) as extensions,
+        _locks_told(extensions),
         ending.watched(token),
     ):
         process = subprocess.Popen(
@@ -493,25 +495,48 @@ def _extensions(bin_folder: Path, token: str) -> Iterator[Path]:
     """
     place = bin_folder.parent / "torch-extensions"
     kept, own = place / "whole", place / "launches" / token
-    own.mkdir(parents=True)
-    for left in own.parent.iterdir():  # by a lab that was killed
-        if left.stat().st_mtime < time.time() - 86400:
-            shutil.rmtree(left, ignore_errors=True)
+    with ending.watched(str(own)):
+        own.mkdir(parents=True)
+        for left in own.parent.iterdir():  # by a machine that was switched off
+            if left.stat().st_mtime < time.time() - 86400:
+                shutil.rmtree(left, ignore_errors=True)
+        try:
+            for library in kept.glob("*/*.so"):
+                # With their times: by these ninja sees that there is nothing to do.
+                shutil.copytree(library.parent, own / library.parent.name, ignore=shutil.ignore_patterns("lock"))
+            yield own
+            kept.mkdir(parents=True, exist_ok=True)
+            for library in own.glob("*/*.so"):
+                known = kept / library.parent.name
+                if (library.parent / "lock").exists() or _changed(library) <= _changed(known / library.name):
+                    continue
+                shutil.rmtree(known, ignore_errors=True)  # of an older torch or DeepSpeed
+                with suppress(OSError):  # another launch was faster
+                    library.parent.rename(known)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
+
+
+@contextmanager
+def _locks_told(extensions: Path) -> Iterator[None]:
+    """Meanwhile, a line when the launch waits for an operator to be compiled: of itself it says nothing."""
+    ended = threading.Event()
+
+    def look() -> None:
+        since: dict[Path, float] = {}
+        while not ended.wait(SILENCE / 5):
+            for lock in extensions.glob("*/lock"):
+                if time.monotonic() - since.setdefault(lock, time.monotonic()) >= SILENCE:
+                    print(f"Waiting for an operator to be compiled, at {lock} ...", file=sys.stderr, flush=True)
+                    return
+
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
     try:
-        for library in kept.glob("*/*.so"):
-            # With their times: by these ninja sees that there is nothing to do.
-            shutil.copytree(library.parent, own / library.parent.name, ignore=shutil.ignore_patterns("lock"))
-        yield own
-        kept.mkdir(parents=True, exist_ok=True)
-        for library in own.glob("*/*.so"):
-            known = kept / library.parent.name
-            if (library.parent / "lock").exists() or _changed(library) <= _changed(known / library.name):
-                continue
-            shutil.rmtree(known, ignore_errors=True)  # of an older torch or DeepSpeed
-            with suppress(OSError):  # another launch was faster
-                library.parent.rename(known)
+        yield
     finally:
-        shutil.rmtree(own, ignore_errors=True)
+        ended.set()
+        looking.join()
 
 
 def _changed(path: Path) -> int:

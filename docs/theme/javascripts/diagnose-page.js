@@ -62,8 +62,12 @@
       // The engine is compiled while nobody waits: on the text of the rules, cut into lines.
       const text = JSON.stringify(rules).replaceAll('"', "\n").repeat(4);
       worker.postMessage({ rules, text, language, practice: location.hash.startsWith("#log=") ? 0 : 6 });
+    }).catch((fault) => {
+      started = null; // the next one tries again
+      throw fault;
     }));
-    for (const name of ["focusin", "pointerenter", "dragenter"]) root.addEventListener(name, start);
+    // Who asks is told when it fails.
+    for (const name of ["focusin", "pointerenter", "dragenter"]) root.addEventListener(name, () => start().catch(() => {}));
 
     function working() {
       const made = new NativeWorker(address);
@@ -76,7 +80,10 @@
         }
         finished(() => show(data.told, data.comment));
       };
-      made.onerror = () => stopped(root.dataset.unreadable);
+      made.onerror = () => {
+        if (busy) stopped(root.dataset.failed);
+        else started = null; // it did not begin, or not again
+      };
       return made;
     }
 
@@ -116,7 +123,7 @@
           if (data.told.launches || data.told.unreadable) finished(() => showLaunch(data.told, launch));
           else other();
         };
-        judge.onerror = () => stopped(root.dataset.unreadable);
+        judge.onerror = () => stopped(root.dataset.failed);
         judge.postMessage({ round: mine, text: launch, file: held.name, language });
       }, other);
     }
@@ -164,7 +171,7 @@
         held = { log, name };
         busy = setTimeout(() => stopped(root.dataset.slow), PATIENCE);
         worker.postMessage({ round, log, file: name, language });
-      });
+      }).catch(() => mine === round && refused(root.dataset.failed));
     }
 
     async function askFile(chosen) {
