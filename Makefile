@@ -17,7 +17,7 @@ site: .venv/site.stamp ## build the wiki once, into site/
 
 test: lint packages ## build the wiki and run every test
 	@$(BIN)/readyonce site
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 lint: .venv/tests.stamp ## check the code with ruff, and its format
 	@$(BIN)/ruff check scripts tests

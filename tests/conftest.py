@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import functools
 import getpass
 import hashlib
@@ -112,7 +113,10 @@ def observed(request, known):
 def built(request, root) -> Path:
     """The built wiki: `site/`. The book and the offline copy only if a selected test reads them: they take a minute."""
     read = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
-    assert site.build(root, take_along=bool(read & {"books", "archive"})) == 0
+    (root / "build").mkdir(exist_ok=True)
+    with open(root / "build" / "tests.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the other lane of `make test` finds it built
+        assert site.build(root, take_along=bool(read & {"books", "archive"})) == 0
     return root / "site"
 
 
