@@ -53,6 +53,10 @@ MORE = (  # words of the axes but the last, and settings beside them
         "second-use-output": dict(second_use="output"),
         "second-use-loss": dict(second_use="loss"),
     }),
+    (["zero3"], ["once"], AXES["reentrant"], AXES["bucket"], {
+        # Only here is the weight read at the place of its use; later ZeRO-3 has emptied it.
+        "second-use-input": dict(second_use="input"),
+    }),
 )  # fmt: skip
 VARIANTS = MATRIX | {
     "-".join([*words, word]): MATRIX["-".join([*words, "accumulate-1"])] | settings[word]
