@@ -446,7 +446,7 @@ def test_half_a_letter_in_an_unknown_error(browser, strict, language):
         faults = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.add_init_script(
-            """Object.defineProperty(window, "readyonceRules", { set(value) { this.rules_ = { ...value, repo: "https://forge.example.com/a/b" } },
+            """Object.defineProperty(window, "readyonceRules", { set(value) { this.rules_ = { ...value, issue: "https://forge.example.com/a/b/issues/new?error={}" } },
                get() { return this.rules_ } })"""
         )
         page.goto(f"{strict}{'zh/' if language == 'zh' else ''}diagnose/")

@@ -200,6 +200,6 @@ def test_charts_say_what_was_measured(built, known, language):
                     base = getattr(runs[f"{a}-{next(iter(second))}"], quantity)
                     for b in second:
                         ratio = getattr(runs[f"{a}-{b}"], quantity) / base
-                        assert f">{ratio:.2f} ×<" in svg, (a, b, quantity)
+                        assert f">{ratio:.2f}×<" in svg, (a, b, quantity)
             drawn += 1
     assert drawn

@@ -34,7 +34,7 @@ def bars(incident: Incident, matrix: Matrix, environment: str, language: Languag
             parts.append(f'<text x="0" y="{y}" font-weight="600">{escape(text[language])}</text>')
             y += GAP
             for key, value in figures.items():
-                label, ratio = escape(second[key][language]), f"{value / base:.2f} ×"
+                label, ratio = escape(second[key][language]), f"{value / base:.2f}×"
                 length = value / base * scale
                 parts.append(
                     f'<text class="ro-fig-faint" x="{LABEL - 8}" y="{y + 12}" text-anchor="end">{label}</text>'
@@ -44,9 +44,9 @@ def bars(incident: Incident, matrix: Matrix, environment: str, language: Languag
                     f'<text x="{LABEL + length + 6:.1f}" y="{y + 12}">{_readable(quantity, value)}'
                     f'<tspan class="ro-fig-faint" dx="6">{ratio}</tspan></text>'
                 )
-                told.append(
-                    f"{say(quantity, language)}, {text[language]}, {label}: {_readable(quantity, value)}, {ratio}"
-                )
+                comma, colon = say("comma", language), say("colon", language)
+                bar = comma.join([say(quantity, language), text[language], second[key][language]])
+                told.append(f"{bar}{colon}{_readable(quantity, value)}{comma}{ratio}")
                 y += BAR + GAP
             y += GAP
         y += ROW - GAP

@@ -9,6 +9,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from readyonce.catalog import Language
 
+# Where a forge takes a new issue, by a word in the repository's address; what is known of the error stands for {}.
+ISSUES = {
+    "gitlab": "/-/issues/new?issue%5Bdescription%5D={}",
+    "gitee": "/issues/new?description={}",
+    "gitcode": "/issues/create?body={}",
+    "atomgit": "/issues/create?body={}",
+    "": "/issues/new?template=unknown-error.yml&error={}",  # GitHub, and what follows it
+}
 FORMS = {"github": "markdown", "gitlab": "markdown", "gitee": "markdown", "jira": "jira"}
 
 
@@ -16,6 +24,12 @@ def site_url() -> str:
     """Where the wiki is published: $SITE_URL with a slash at its end, or nothing."""
     url = os.environ.get("SITE_URL", "")
     return url and url.rstrip("/") + "/"
+
+
+def new_issue(repository: str) -> str:
+    """The address of a new issue, with {} for what it tells; nothing where the repository is not known."""
+    form = next(form for word, form in ISSUES.items() if word in repository)
+    return repository and repository.rstrip("/") + form
 
 
 def address(site: str, page: str, language: Language, section: str | None = None) -> str:

@@ -949,6 +949,7 @@ def _first_sentence(text: str) -> str:
 def _with_front_matter(text: str, incident: Incident, language: Language, lab_book: bool = False) -> str:
     file = incident.file
     matter = {"title": file.short[language], "headline": file.title[language], "description": file.summary[language]}
+    matter["titles"] = file.short.model_dump()  # 404.html is one page for both languages
     matter["tags"] = file.tags.all(language)
     matter["search"] = {"boost": 1.15}
     if lab_book:  # who searches wants the article

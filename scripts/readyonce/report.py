@@ -183,12 +183,12 @@ def incident_of(rules: Rules, id: str) -> dict:
 
 def issue_form(rules: Rules, told: Answer) -> str | None:
     """The address of a new issue, filled in with the exception's line."""
-    if not rules.data["repo"]:
+    if not rules.data["issue"]:
         return None
     from urllib.parse import quote
 
     line = next((line.strip()[:200] for number, line in told.around if number == told.line), "")
-    return f"{rules.data['repo']}/issues/new?template=unknown-error.yml&error={quote(line, safe='')}"
+    return rules.data["issue"].replace("{}", quote(line, safe=""))
 
 
 def _without_answer(rules: Rules, told: Answer, language: str, words_of: list[str]) -> list[str]:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from readyonce import frameworks
+from readyonce import frameworks, links
 from readyonce.catalog import LANGUAGES, Catalog, Language, Question
 
 
@@ -15,7 +15,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
     general = catalog.diagnose
     return {
         "site": (site or "").rstrip("/"),
-        "repo": (repo or "").rstrip("/"),
+        "issue": links.new_issue(repo or ""),
         "families": [
             {
                 "family": family.family,

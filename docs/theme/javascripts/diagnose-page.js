@@ -347,10 +347,11 @@
         answer.append(element("ul", also.map(({ name, line }) => element("li", [linked(title(name), name), say("brackets", say("at-line", line))]))));
       }
       if (told.around.length) answer.append(surroundings(told, note === "not-covered"));
-      if (kind === "unknown" && rules.repo && (!note || note === "not-covered")) {
+      if (kind === "unknown" && rules.issue && (!note || note === "not-covered")) {
         const winning = (told.around.find(([number]) => number === told.line) || [0, ""])[1].trim();
         const form = element("a", root.dataset.send);
-        form.href = `${rules.repo}/issues/new?template=unknown-error.yml&error=${encodeURIComponent(Array.from(winning).slice(0, 200).join("").replace(/\p{Cs}/gu, "\ufffd"))}`;
+        const line = encodeURIComponent(Array.from(winning).slice(0, 200).join("").replace(/\p{Cs}/gu, "\ufffd"));
+        form.href = rules.issue.replace("{}", () => line);
         answer.append(element("p", [form]));
       }
       if (note === "empty" || note === "binary") return;

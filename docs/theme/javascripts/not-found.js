@@ -16,7 +16,7 @@
 
   // The page is English with Chinese below; one who asked for a Chinese page reads that alone, without the English tabs.
   if (language === "zh") {
-    document.documentElement.lang = "zh"
+    document.documentElement.lang = "zh-Hans"
     document.title = "找不到页面"
     document.querySelector("h1").firstChild.data = "找不到页面"
     document.querySelectorAll('[data-language="en"], .md-tabs').forEach(it => it.remove())

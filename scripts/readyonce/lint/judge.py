@@ -58,7 +58,7 @@ WORDS = {
     "wrong": {"en": "trains wrong without an error", "zh": "不报错但训练是错的"},
     "wrong-by": {
         "en": "trains wrong without an error, up to {:.0%} off ({}, toy models)",
-        "zh": "不报错但训练是错的，偏差最大 {:.0%}（{}，玩具模型）",
+        "zh": "不报错但训练是错的，偏差最大 {:.0%}（{}，小模型）",
     },
     "match": {"en": "trains right ({})", "zh": "训练正确（{}）"},
     "still": {"en": "nothing moves ({})", "zh": "参数没有动（{}）"},

@@ -66,7 +66,7 @@ WORDS = {
     },
     "alone": {
         "en": "From the text alone: files that it names are not read. The runs are toy models on CPU with two processes. Nothing was sent anywhere.",
-        "zh": "只根据这段文字，不读它引用的文件。运行都是 CPU 上两个进程的玩具模型。没有向任何地方发送内容。",
+        "zh": "只根据这段文字，不读它引用的文件。运行都是小模型，在 CPU 上用两个进程跑的。没有向任何地方发送内容。",
     },
 }
 
