@@ -70,7 +70,8 @@ def command(tmp_path, monkeypatch):
             return {"launches": 0, "findings": [], "unreadable": why, "line": error.line}
         finally:
             path.unlink()
-        return {"launches": len(found), "findings": [{key: it[key] for key in COMPARED} for it in findings]}
+        launches = sum(not it.unseen for it in found)
+        return {"launches": launches, "findings": [{key: it[key] for key in COMPARED} for it in findings]}
 
     return told
 

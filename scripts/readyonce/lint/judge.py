@@ -37,6 +37,10 @@ WORDS = {
         "en": "its options stand in {}, which is not at hand",
         "zh": "它的选项写在 {} 里，而这个文件不在手边",
     },
+    "unseen": {
+        "en": "`{}` stands here, but no launch could be read",
+        "zh": "这里有 `{}`，但读不出启动命令",
+    },
     "strategy": {"en": "which strategy it trains with cannot be read", "zh": "读不出它用哪种并行策略"},
     "absent": {"en": " ({} is not at hand)", "zh": "（{} 不在手边）"},
     "checkpointing": {
@@ -126,7 +130,7 @@ def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
         for name in launch.frameworks
         for rule in rules["stacks"][name]["launch"]
     )
-    return *launch.frameworks, launch.processes == 1, launch.blind, *launch.unread, *answers
+    return *launch.frameworks, launch.processes == 1, launch.blind, launch.unseen, *launch.unread, *answers
 
 
 def _findings(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str) -> list[Finding]:
@@ -162,6 +166,8 @@ def facts_of(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
     """What the launch tells of its run. A fact that it does not tell is left out."""
     options = {name: option.value for name, option in launch.options.items()}
     told = of_command(launch.command, _rules_of(rules, launch), versions, options)
+    if launch.processes == 1 and launch.launcher is None and launch.frameworks == ["transformers"]:
+        told |= {"strategy": "single"} if told.get("strategy") == "ddp" else {}  # python x.py
     return {name: value for name, value in told.items() if value is not None}
 
 
@@ -176,6 +182,8 @@ def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
 
     if launch.processes == 1:
         return None
+    if launch.unseen:
+        return _uncovered(rules, say("unseen", launch.unseen), language)
     if not launch.frameworks:
         return _uncovered(rules, say("not-trainer"), language)
     if launch.blind:
@@ -184,14 +192,14 @@ def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
     if "strategy" not in facts:
         unread = say("absent", ", ".join(launch.unread)) if launch.unread else ""
         return _uncovered(rules, say("strategy") + unread, language)
-    if "checkpointing" not in facts:
+    if "checkpointing" not in facts and any(it["strategy"] == facts["strategy"] for it in rules["cells"]):
         return _uncovered(rules, say("checkpointing"), language)
     verdict = _judged(rules, {**versions, **facts}, language)
     if verdict and verdict.level == "error" and "runs" in facts:
         once = _judged(rules, {**versions, **{name: it for name, it in facts.items() if name != "runs"}}, language)
         if once is None or once.level != "error":  # what the framework's own code repeats decides
             verdict = replace(verdict, level="warning", what=say("repeat", verdict.what))
-    if verdict and verdict.level != "not-covered" and facts["checkpointing"] != "non-reentrant":
+    if verdict and verdict.level != "not-covered" and facts.get("checkpointing") != "non-reentrant":
         better = _judged(rules, {**versions, **facts, "checkpointing": "non-reentrant"}, language)
         if better is None or (LEVELS.index(better.level) > LEVELS.index(verdict.level) and better.level == "note"):
             return replace(verdict, fixed=True)

@@ -12,35 +12,26 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from readyonce.lint import shell
-from readyonce.lint.shell import Unreadable, Word
+from readyonce.lint.shell import SPEAKING, Unreadable, Word
 
 SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
 KEYS = 20_000  # that one of them may hold; aliases count as often as they are used
 NESTED = 40
 SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
-SPEAKING = {
-    "echo",
-    "printf",
-    "cat",
-    "grep",
-    "which",
-    "type",
-    "alias",
-    "pip",
-    "git",
-    "sed",
-    "set",
-    ":",
-}  # that start nothing
+# What starts each process itself, and the options by which it is told how many.
+STARTERS = {"srun": ("ntasks", "n"), "mpirun": ("np", "n"), "mpiexec": ("np", "n")}
 PYTHON = re.compile(r"python[\d.]*")
+FLAG = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*", re.DOTALL)  # of Python itself
 DASHED = re.compile(r"--?[A-Za-z]")
 UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*|`.*`")
 # Options of launchers that name the processes of one machine.
-PROCESSES = ("nproc_per_node", "num_processes", "num_gpus")
+PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
+NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 KWARGS = "gradient_checkpointing_kwargs"
 CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
@@ -67,6 +58,7 @@ class Launch:
     frameworks: list[str] = field(default_factory=list)  # whose rules read it, the most special first
     unread: list[str] = field(default_factory=list)  # what it names and could not be read
     blind: bool = False  # its own configuration is among that
+    unseen: str = ""  # the word that looks like a launch, where no launch could be read at all
 
 
 def readable(name: str) -> bool:
@@ -80,12 +72,16 @@ class Reader:
 
     def __init__(self, frameworks: Mapping[str, Mapping]):
         self.frameworks = frameworks
+        self.commands = [(command, key) for key, it in frameworks.items() for command in it["commands"]]
+        self.firsts = {command.split()[0] for command, _ in self.commands} - {"python"}
+        self.asked = {it["processes"] for it in frameworks.values() if it["processes"]}
 
     def file(self, name: str) -> list[Launch]:
         path = Path(name)
         suffix = path.suffix.lower()
         if suffix in (".yaml", ".yml", ".json"):
-            return self._configuration(name, _flat(name, _text(path)))
+            text = _text(path)
+            return self._configuration(name, _flat(name, text)) or self._unseen(name, text)
         if suffix == ".py":
             return self._python(name, _text(path))
         text = _text(path, shell.SIZE)
@@ -98,11 +94,28 @@ class Reader:
     def script(self, name: str, text: str, folder: Path | None = None) -> list[Launch]:
         """The launches of a shell script; what it names is looked for in `folder`, if not in the script's own."""
         found = []
-        asked = {it["processes"] for it in self.frameworks.values() if it["processes"]}
-        for command in shell.commands(text, asked=asked):
+        for command in shell.commands(text, asked=self.asked):
             if launch := self.words(name, command.words, command.environment, folder):
                 found.append(launch)
-        return found
+        return found or self._unseen(name, text)
+
+    @cached_property
+    def _looks(self) -> re.Pattern:
+        """What a launch begins with, in a text of which none could be read: behind ssh, in a here-document."""
+        starts = sorted(
+            re.escape(it).replace("\\ ", "[ \\t]+") for it, _ in self.commands if not it.startswith("python")
+        )
+        starts += ["torchrun", r"torch\.distributed\.(?:run|launch)", r"accelerate[ \t]+launch"]
+        starts.append(r"deepspeed(?=[ \t].{0,200}(?:\.py|\\)(?:\s|$))")  # and no `pip install deepspeed`
+        return re.compile(rf"(?<![\w./-])(?<!-v )(?:{'|'.join(starts)})(?=[ \t]+\S)", re.ASCII)
+
+    def _unseen(self, name: str, text: str) -> list[Launch]:
+        """The first word that looks like a launch: silence would read as a pass."""
+        for number, line in enumerate(text.split("\n"), 1):
+            first = line.strip(" \t").replace("\t", " ").partition(" ")[0]
+            if (match := self._looks.search(line)) and not first.startswith("#") and first not in SPEAKING:
+                return [Launch(match[0], name, number, number, unseen=match[0])]
+        return []
 
     def words(
         self, name: str, words: Sequence[Word], environment: Mapping[str, str | None] = {}, folder: Path | None = None
@@ -111,25 +124,27 @@ class Reader:
         at = next((i for i, word in enumerate(words) if self._starts(words, i)), None)
         if at is None or words[0].text in SPEAKING:
             return None
-        words = words[at:]
+        ahead, words = words[:at], words[at:]
         launcher, before, rest = self._launched(words)
         if not rest:
             return None
         says = " ".join(_base(word.text) if i == 0 else word.text for i, word in enumerate(rest[:4]))
-        own = next(
-            (key for key, it in self.frameworks.items() if any(_begins(says, it) for it in it["commands"])), None
-        )
-        if own is None and launcher is None:
-            return None  # python train.py: one process, and nothing tells that it trains
+        own = next((key for command, key in self.commands if _begins(says, command)), None)
         launch = Launch(says, name, words[0].line, max(word.line for word in words), launcher=launcher)
         options, positional = _options(name, rest)
         launch.options = options
-        ahead, _ = _options(name, before)
-        self._processes(launch, ahead, environment, own)
-        for key, option in ahead.items():  # accelerate launch --zero_stage 2, --use_fsdp
+        trains = self._trains(launch) or "deepspeed" in options
+        if own is None and launcher is None and not (trains and rest[0].text == "python"):
+            return None  # python x.py: nothing tells that it trains
+        starter = None
+        if launcher is None:
+            starter = next((i for i, word in enumerate(ahead) if _base(word.text) in STARTERS), None)
+        if starter is not None:
+            launch.launcher, before = _base(ahead[starter].text), ahead[starter + 1 :]
+        told, _ = _options(name, before)
+        self._processes(launch, told, environment, own)
+        for key, option in told.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
             launch.options.setdefault(f"launch.{key}", option)
-        if own is None and not self._trains(launch):
-            launch.frameworks = []
         self._follow(launch, positional, folder or Path(name).parent)
         own = own or self._by_keys(launch.options)
         if "python.accelerator" in launch.options and own is None:  # a loop of its own: nothing is the Trainer's
@@ -144,38 +159,34 @@ class Reader:
     def _starts(self, words: Sequence[Word], at: int) -> bool:
         text = _base(words[at].text)
         following = words[at + 1].text if at + 1 < len(words) else ""
-        if text in ("accelerate",):
+        if text == "accelerate":
             return following == "launch"
-        if text in LAUNCHERS:
-            return at + 1 < len(words)
         if PYTHON.fullmatch(text):
-            return following == "-m" or following.endswith(".py")
-        return any(
-            text == command.split()[0] for it in self.frameworks.values() for command in it["commands"]
-        ) and bool(following)
+            started = _started(words, at)
+            return started < len(words) and (words[started].text == "-m" or words[started].text.endswith(".py"))
+        return bool(following) and (text in LAUNCHERS or text in self.firsts)
 
     def _launched(self, words: Sequence[Word]) -> tuple[str | None, list[Word], list[Word]]:
         """The launcher, its own options, and the command that it starts, written as `python -m ...` or `python x.py`."""
         first, launcher, at = _base(words[0].text), None, 1
+        python = Word("python", words[0].line)
         if PYTHON.fullmatch(first):
-            if words[1].text != "-m":
-                return None, [], list(words)
-            if len(words) > 2 and words[2].text in LAUNCHERS:
-                launcher, at = words[2].text, 3
+            at = _started(words, 0)
+            if words[at].text == "-m" and at + 1 < len(words) and words[at + 1].text in LAUNCHERS:
+                launcher, at = words[at + 1].text, at + 2
             else:
-                return None, [], [Word("python", words[0].line), *words[1:]]
+                return None, [], [python, *words[at:]]
         elif first in LAUNCHERS:
             launcher, at = first, 2 if first == "accelerate" else 1
         else:
             return None, [], list(words)
-        python = Word("python", words[0].line)
         for i in range(at, len(words)):
             text = words[i].text
             if text in ("-m", "--module"):
                 return launcher, list(words[at:i]), [python, Word("-m", words[i].line), *words[i + 1 :]]
             if text.endswith(".py"):
                 return launcher, list(words[at:i]), [python, *words[i:]]
-            if any(_base(text) == it.split()[0] for f in self.frameworks.values() for it in f["commands"]):
+            if _base(text) in self.firsts:
                 return launcher, list(words[at:i]), list(words[i:])
         return launcher, list(words[at:]), []
 
@@ -188,15 +199,18 @@ class Reader:
         return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
 
     def _processes(self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping, own: str | None) -> None:
-        variable = self.frameworks[own]["processes"] if own else None
         said = ahead if launch.launcher else launch.options
-        for name in PROCESSES:
-            if name in said:
-                launch.processes = _number(said[name].value)
+        for key in (*STARTERS.get(launch.launcher, ()), *PROCESSES):
+            if key in said:
+                launch.processes = _number(said[key].value)
+                per_node = key not in ("num_processes", "ntasks", "n", "np")
+                if launch.processes == 1 and per_node and any(it in said and said[it].value != "1" for it in NODES):
+                    launch.processes = None  # one on each of several machines
                 return
-        if launch.launcher is None and variable:
-            value = environment.get(variable, "1")
-            launch.processes = _number(value)
+        if launch.launcher is None and own is None:
+            launch.processes = 1  # python x.py
+        elif launch.launcher is None and (variable := self.frameworks[own]["processes"]):
+            launch.processes = _number(environment.get(variable, "1"))
 
     def _follow(self, launch: Launch, positional: Sequence[Word], folder: Path) -> None:
         """The files that it names: its own configuration, accelerate's, DeepSpeed's, and the Python that it starts."""
@@ -307,6 +321,14 @@ def _accelerate(launch: Launch) -> None:
             launch.options.setdefault("fsdp_version", told[name])
     if "num_processes" in told and launch.processes is None:
         launch.processes = _number(told["num_processes"].value)
+
+
+def _started(words: Sequence[Word], at: int) -> int:
+    """Where the `-m` or the script of a Python stands, behind Python's own flags."""
+    at += 1
+    while at < len(words) and FLAG.fullmatch(words[at].text):
+        at += 2 if words[at].text in ("-X", "-W") else 1
+    return at
 
 
 def _begins(says: str, command: str) -> bool:
