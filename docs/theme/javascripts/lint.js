@@ -484,11 +484,19 @@ function readyonceLint() {
     const firsts = new Set(stacks.flatMap(([, it]) => it.commands.map((command) => command.split(" ")[0])));
     firsts.delete("python");
     const found = [], shown = kind === "page" ? fenced(text) : text;
+    if (text.length <= SIZE && !hints(rules, stacks, shown)) return [];
     for (const command of commands(shown, asked)) {
       const launch = launched(rules, stacks, firsts, command);
       if (launch) found.push(launch);
     }
     return ifNone(found, stacks, shown);
+  }
+
+  /** Words of which a script that launches anything has one. */
+  function hints({ stacks: all }, stacks, text) {
+    const starts = stacks.flatMap(([, it]) => it.commands.map((command) => command.split(" ").at(command.startsWith("python") ? -1 : 0)));
+    const marks = all.transformers.marks.map((it) => it.split(".")[0]), plain = text.replaceAll("-", "_");
+    return [...LAUNCHERS, ...starts, ...marks].some((it) => plain.includes(it.replaceAll("-", "_")));
   }
 
   /** Where no launch could be read, the first word that looks like one: silence would read as a pass. */

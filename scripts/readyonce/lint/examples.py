@@ -72,7 +72,7 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
             versions = {name: str(it) for name, it in about["versions"].items()}
             for told in stored.get(repository, {}).get(str(release), []):
                 options = {name: Option(value, "", 0) for name, value in told["options"].items()}
-                launch = Launch(told["command"], "", 0, 0, options, frameworks=told["frameworks"])
+                launch = Launch(told["command"], "", 0, options, frameworks=told["frameworks"])
                 launch.processes, launch.blind = told.get("processes"), told.get("blind", False)
                 launch.unread = told.get("unread", [])
                 judged = judge(rules, launch, versions, language, answered.setdefault(str(versions), {}))

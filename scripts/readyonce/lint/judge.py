@@ -9,10 +9,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from readyonce.facts import bounds, fits, given, holds, of_command, version
+from readyonce.facts import bounds, fits, holds, of_command, version
 from readyonce.lint.launch import Launch
 
 WORLDS = 64  # combinations of versions that are tried
@@ -74,8 +73,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     level: str
     code: str  # the family of the error, `wrong-gradients`, `depends`, `not-covered`
     file: str
@@ -92,8 +90,7 @@ class Finding:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
-class _Verdict:
+class _Verdict(NamedTuple):
     level: str
     code: str
     what: str
@@ -119,14 +116,14 @@ def judge(
         answered[told] = _findings(rules, launch, versions, language)
     option = next((launch.options[name] for name in TELLING if name in launch.options), None)
     place = option or launch
-    return [replace(it, file=place.file, line=place.line, missing=option is None) for it in answered[told]]
+    return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[told]]
 
 
 def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
     """All of a launch that a finding rests on: what each rule makes of it, and what could not be read."""
     options = {name: option.value for name, option in launch.options.items()}
     answers = (
-        given(rule, options) if rule.get("text", "") in launch.command else False
+        options.get(rule["option"], False) if "option" in rule else rule.get("text", "") in launch.command
         for name in launch.frameworks
         for rule in rules["stacks"][name]["launch"]
     )
@@ -198,11 +195,11 @@ def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
     if verdict and verdict.level == "error" and "runs" in facts:
         once = _judged(rules, {**versions, **{name: it for name, it in facts.items() if name != "runs"}}, language)
         if once is None or once.level != "error":  # what the framework's own code repeats decides
-            verdict = replace(verdict, level="warning", what=say("repeat", verdict.what))
+            verdict = verdict._replace(level="warning", what=say("repeat", verdict.what))
     if verdict and verdict.level != "not-covered" and facts.get("checkpointing") != "non-reentrant":
         better = _judged(rules, {**versions, **facts, "checkpointing": "non-reentrant"}, language)
         if better is None or (LEVELS.index(better.level) > LEVELS.index(verdict.level) and better.level == "note"):
-            return replace(verdict, fixed=True)
+            return verdict._replace(fixed=True)
     return verdict
 
 

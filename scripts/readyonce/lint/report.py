@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from readyonce import __version__
 from readyonce.lint.judge import LEVELS, Finding
@@ -95,7 +94,7 @@ def _count(word: str, number: int, language: str) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    return "\n".join(json.dumps(asdict(it), ensure_ascii=False) for it in findings)
+    return "\n".join(json.dumps(it._asdict(), ensure_ascii=False) for it in findings)
 
 
 def github(findings: Sequence[Finding]) -> str:

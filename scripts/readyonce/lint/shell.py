@@ -7,8 +7,8 @@ can tell (`$(...)`, a variable that nobody sets, `"$@"`) makes a word unknown, n
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 SIZE = 8 << 20  # characters of a script
 GROWTH = 1 << 20  # characters that its variables may expand to
@@ -44,31 +44,24 @@ class Unreadable(Exception):
         self.line = line
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     text: str  # what is not known stands as it is written
     line: int
     known: bool = True
 
 
-@dataclass
-class Command:
+class Command(NamedTuple):
     words: list[Word]
     # What it is told in front of it, and by export where one asks for that; None: set, but to what is not known.
     environment: dict[str, str | None]
 
-    @property
-    def line(self) -> int:
-        return self.words[0].line
 
-
-@dataclass
 class _State:
-    variables: dict[str, list[str] | None] = field(default_factory=dict)  # None: not known
-    exported: set[str] = field(default_factory=set)
-    depth: int = 0  # of compound commands around
-    grown: int = 0
-    copied: int = 0
+    def __init__(self, exported: Iterable[str] = (), grown: int = 0, copied: int = 0):
+        self.variables: dict[str, list[str] | None] = {}  # None: not known
+        self.exported = set(exported)
+        self.depth = 0  # of compound commands around
+        self.grown, self.copied = grown, copied
 
 
 def commands(text: str, first_line: int = 1, asked: Collection[str] = ()) -> list[Command]:
@@ -135,7 +128,7 @@ def _child(state: _State, assigned: list[tuple]) -> _State:
     state.copied += len(state.variables) + len(state.exported) + sum(map(len, handed.values()))
     if state.copied > COPIED:
         raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters")
-    child = _State(grown=state.grown, copied=state.copied, exported={*state.exported, *(it[0] for it in assigned)})
+    child = _State({*state.exported, *(it[0] for it in assigned)}, state.grown, state.copied)
     child.variables = dict.fromkeys(state.variables) | {name: [*it] for name, it in handed.items()}
     child.variables |= {name: values for name, values, _ in assigned}
     return child
