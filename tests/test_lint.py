@@ -159,21 +159,33 @@ def test_no_verdict_contradicts_a_run_of_the_frameworks_own_command(observed):
         assert told[0].level == "note" and told[0].code == "depends"
 
 
-def test_many_of_them_are_decided():
-    decided = [it for it in COMMANDS if not (told := judge.judge(RULES, *_launched(it))) or told[0].level != "note"]
-    assert len(decided) >= 52, f"{len(decided)} of {len(COMMANDS)}"
-
-
-def test_what_is_not_decided_is_not_told_by_the_launch():
-    """Of launches that are not decided many set the same as another, and end otherwise: model and data decide."""
-    ended = {}
+def _undecided():
     for it in COMMANDS:
         found, versions = _launched(it)
         if (told := judge.judge(RULES, found, versions)) and told[0].level == "note":
-            facts = judge.facts_of(RULES, found, versions)
-            ended.setdefault(json.dumps(facts, sort_keys=True), []).append(it.label)
-    mixed = [labels for labels in ended.values() if len(set(labels)) > 1]
-    assert sum(map(len, mixed)) >= 21, ended
+            yield it, {**versions, **judge.facts_of(RULES, found, versions)}
+
+
+def test_many_of_them_are_decided():
+    decided = len(COMMANDS) - len(list(_undecided()))
+    assert decided >= 53, f"{decided} of {len(COMMANDS)}"
+
+
+# What only the model's code and the data tell, and one fact that ms-swift derives from the number of processes.
+NOT_IN_A_LAUNCH = {"runs", "skips", "second_use"}
+DERIVED = {"RO-0002/command-static-graph-accumulate@ms-swift-4.6.0": {"first_backward"}}
+
+
+def test_what_is_not_decided_is_not_told_by_the_launch():
+    """Of each launch that is not decided, what decides it is how often the model runs its modules, and which it leaves out."""
+    for it, known in _undecided():
+        names = DERIVED.get(it.name, NOT_IN_A_LAUNCH)
+        assert not names & set(known)
+        verdict = judge._judged(RULES, {**known, **{name: it.facts[name] for name in names}}, "en")
+        level = verdict.level if verdict else "match"
+        assert level != "note", it.name
+        if it.incident.id != "RO-0005":  # no row of the table asks what is used twice, and how
+            assert level == ("match" if it.label == "match" else "error"), it.name
 
 
 # Opened and read: what the page says stops or trains wrong, and with which versions.
