@@ -1210,7 +1210,8 @@ function readyonceLint() {
 
     function fixOf(launch, known, tried) {
       for (const name of launch.frameworks) {
-        for (const form of rules.forms[name]) {
+        const [options, others] = [true, false].map((bash) => rules.forms[name].filter((form) => (form.language === "bash") === bash));
+        for (const form of [...options, ...others]) {
           const release = known.get(form.package || "");
           let asked;
           if (release === OLDEST) asked = form.since === null || older(form.since, tried.get(form.package)[1]) < 0;

@@ -110,12 +110,13 @@ def judge(
 
     `answered` keeps the answers, for launches that tell the same with the same versions and in the same language.
     """
-    told = _told(rules, launch)
-    answered = {} if answered is None else answered
-    if told not in answered:
-        answered[told] = _findings(rules, launch, versions, language)
     option = next((launch.options[name] for name in TELLING if name in launch.options), None)
     place = option or launch
+    written = "python" if place.file.endswith(".py") else "bash"
+    told = written, _told(rules, launch)
+    answered = {} if answered is None else answered
+    if told not in answered:
+        answered[told] = _findings(rules, launch, versions, language, written)
     return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[told]]
 
 
@@ -130,7 +131,9 @@ def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
     return *launch.frameworks, launch.processes == 1, launch.blind, launch.unseen, *launch.unread, *answers
 
 
-def _findings(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str) -> list[Finding]:
+def _findings(
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str, written: str
+) -> list[Finding]:
     judged: dict[_Verdict | None, list[dict[str, str]]] = {}
     worlds, tried = _worlds(rules, launch, versions)
     for world in worlds:
@@ -151,7 +154,7 @@ def _findings(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, s
                 True,
                 verdict.what,
                 _ranges(where, worlds, tried) if len(judged) > 1 else "",
-                _fix(rules, launch, {**versions, **where[-1]}, tried) if verdict.fixed else None,
+                _fix(rules, launch, {**versions, **where[-1]}, tried, written) if verdict.fixed else None,
                 verdict.page,
                 verdict.runs,
             )
@@ -347,11 +350,15 @@ def _runs(here: list[str], releases: list[str]) -> list[tuple[str, str]]:
 
 
 def _fix(
-    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], tried: Mapping[str, list[str]]
+    rules: Mapping[str, Any],
+    launch: Launch,
+    versions: Mapping[str, str],
+    tried: Mapping[str, list[str]],
+    written: str,
 ) -> str | None:
-    """The line to write, as this framework and version write it."""
+    """The line to write, as this framework and version write it; as an option, if the launch is a command."""
     for name in launch.frameworks:
-        for form in rules["forms"][name]:
+        for form in sorted(rules["forms"][name], key=lambda form: form["language"] != written):
             package = form["package"] or ""
             release = versions.get(package)
             if release == OLDEST:  # whatever is older than the first bound
