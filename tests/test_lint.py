@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -20,7 +21,7 @@ TRAPS = yaml.safe_load((ROOT / "tests" / "lint" / "traps.yml").read_text(encodin
 COMMANDS = [it for it in KNOWN.observed if it.variant.is_command]
 
 
-def command(*arguments, cwd=None, timeout=60):
+def command(*arguments, cwd=None, timeout=60, memory=None):
     return subprocess.run(
         [sys.executable, "-m", "readyonce.cli", "lint", *map(str, arguments)],
         capture_output=True,
@@ -28,6 +29,7 @@ def command(*arguments, cwd=None, timeout=60):
         cwd=cwd,
         timeout=timeout,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "scripts"), "READYONCE_ROOT": str(ROOT)},
+        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
     )
 
 
@@ -341,6 +343,9 @@ HOSTILE = {
     "quotes.sh": "swift sft --x '" + '"' * 100000,
     "nested.sh": "swift sft " + "${A:-" * 50000,
     "substitutions.sh": "swift sft " + "$(" * 50000,
+    "shells.sh": "export A=" + "x" * 100000 + "\n" + "bash -c 'swift sft $A'\n" * 2000,
+    "many-shells.sh": "".join(f"A{i}=1\n" for i in range(20000)) + "bash -c 'swift sft'\n" * 20000,
+    "looks.sh": "x deepspeed " * 600000,
     "evals.sh": "A='eval $A'\neval $A\n",
     "anchors.yaml": "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
     "itself.yaml": "a: &a [*a]\n",
@@ -358,10 +363,18 @@ HOSTILE = {
 }
 
 
+# What has no word of a launch is not read at all.
+HOSTILE |= {
+    name: f"{text}\nswift sft" for name, text in HOSTILE.items() if name.endswith(".sh") and "swift" not in text
+}
+
+MOST = 512 << 20  # bytes that the command may ask for
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_ends_and_says_so(name, tmp_path):
     (tmp_path / name).write_text(HOSTILE[name])
-    done = command(tmp_path / name, timeout=50)
+    done = command(tmp_path / name, timeout=50, memory=MOST)
     assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr
     if done.returncode == 2:
         assert name in done.stderr

@@ -136,7 +136,7 @@ function readyonceLint() {
   /** What a shell that is started knows: what is exported. All else that the script sets is not known there. */
   function child(state, assigned) {
     const handed = [...state.variables].filter(([name, it]) => it && state.exported.has(name));
-    state.copied += state.variables.size + state.exported.size + handed.reduce((sum, [, it]) => sum + it.length, 0);
+    state.copied += 16 * (state.variables.size + state.exported.size + handed.reduce((sum, [, it]) => sum + it.length, 0));
     if (state.copied > COPIED) throw new Unreadable("grown", 1, GROWTH >> 20);
     const variables = new Map([...state.variables.keys()].map((name) => [name, null]));
     for (const [name, it] of handed) variables.set(name, [...it]);
@@ -509,7 +509,7 @@ function readyonceLint() {
     const looks = new RegExp(`(?<![\\w./-])(?<!-v )(?:${words.join("|")})(?=[ \\t]+[^ \\t\\r\\f\\v])`, "s");
     const rows = text.split("\n");
     for (let at = 0; at < rows.length; at += 1) {
-      const [match] = looks.exec(rows[at]) ?? [], [, first] = /^[ \t]*([^ \t]*)/.exec(rows[at]);
+      const [match] = looks.exec(rows[at].slice(0, 2000)) ?? [], [, first] = /^[ \t]*([^ \t]*)/.exec(rows[at]);
       if (!match || first.startsWith("#") || SPEAKING.has(first)) continue;
       return [{ command: match, line: at + 1, options: new Map(), processes: null, frameworks: [], unread: [], blind: false, unseen: match }];
     }
@@ -1091,7 +1091,7 @@ function readyonceLint() {
       if (launch.blind) return uncovered(say("elsewhere", launch.unread.join(", ")));
       const facts = factsOf(launch, known);
       if (!facts.has("strategy")) return uncovered(say("strategy") + (launch.unread.length ? say("absent", launch.unread.join(", ")) : ""));
-      if (!facts.has("checkpointing") && rules.cells.some(({ strategy }) => strategy === facts.get("strategy"))) return uncovered(say("checkpointing"));
+      if (!facts.has("checkpointing")) return uncovered(say("checkpointing"));
       const asked = (change) => {
         const all = new Map([...known, ...facts]);
         change(all);

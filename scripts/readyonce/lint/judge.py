@@ -192,14 +192,14 @@ def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
     if "strategy" not in facts:
         unread = say("absent", ", ".join(launch.unread)) if launch.unread else ""
         return _uncovered(rules, say("strategy") + unread, language)
-    if "checkpointing" not in facts and any(it["strategy"] == facts["strategy"] for it in rules["cells"]):
+    if "checkpointing" not in facts:
         return _uncovered(rules, say("checkpointing"), language)
     verdict = _judged(rules, {**versions, **facts}, language)
     if verdict and verdict.level == "error" and "runs" in facts:
         once = _judged(rules, {**versions, **{name: it for name, it in facts.items() if name != "runs"}}, language)
         if once is None or once.level != "error":  # what the framework's own code repeats decides
             verdict = verdict._replace(level="warning", what=say("repeat", verdict.what))
-    if verdict and verdict.level != "not-covered" and facts.get("checkpointing") != "non-reentrant":
+    if verdict and verdict.level != "not-covered" and facts["checkpointing"] != "non-reentrant":
         better = _judged(rules, {**versions, **facts, "checkpointing": "non-reentrant"}, language)
         if better is None or (LEVELS.index(better.level) > LEVELS.index(verdict.level) and better.level == "note"):
             return verdict._replace(fixed=True)

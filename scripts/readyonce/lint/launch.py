@@ -21,6 +21,7 @@ from readyonce.lint.shell import SPEAKING, Unreadable, Word
 
 SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
 BLOCK = 1 << 16
+LOOKED = 2000  # characters of a line, where no launch could be read
 KEYS = 20_000  # that one of them may hold; aliases count as often as they are used
 NESTED = 40
 SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
@@ -121,7 +122,7 @@ class Reader:
         """The first word that looks like a launch: silence would read as a pass."""
         for number, line in enumerate(text.split("\n"), 1):
             first = line.strip(" \t").replace("\t", " ").partition(" ")[0]
-            if (match := self._looks.search(line)) and not first.startswith("#") and first not in SPEAKING:
+            if (match := self._looks.search(line[:LOOKED])) and not first.startswith("#") and first not in SPEAKING:
                 return [Launch(match[0], name, number, unseen=match[0])]
         return []
 

@@ -125,7 +125,7 @@ def _inner(words: list[Word]) -> Word | None:
 def _child(state: _State, assigned: list[tuple]) -> _State:
     """What a shell that is started knows: what is exported. All else that the script sets is not known there."""
     handed = {name: it for name, it in state.variables.items() if it is not None and name in state.exported}
-    state.copied += len(state.variables) + len(state.exported) + sum(map(len, handed.values()))
+    state.copied += 16 * (len(state.variables) + len(state.exported) + sum(map(len, handed.values())))
     if state.copied > COPIED:
         raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters")
     child = _State({*state.exported, *(it[0] for it in assigned)}, state.grown, state.copied)
