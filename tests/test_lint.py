@@ -3,6 +3,7 @@
 import json
 import random
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -20,7 +21,7 @@ TRAPS = yaml.safe_load((ROOT / "tests" / "lint" / "traps.yml").read_text(encodin
 COMMANDS = [it for it in KNOWN.observed if it.variant.is_command]
 
 
-def command(*arguments, cwd=None, timeout=60):
+def command(*arguments, cwd=None, timeout=60, memory=None):
     return subprocess.run(
         [sys.executable, "-m", "readyonce.cli", "lint", *map(str, arguments)],
         capture_output=True,
@@ -28,6 +29,7 @@ def command(*arguments, cwd=None, timeout=60):
         cwd=cwd,
         timeout=timeout,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "scripts"), "READYONCE_ROOT": str(ROOT)},
+        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
     )
 
 
@@ -41,7 +43,7 @@ def test_trap(name, tmp_path):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_bytes(text.encode())
     found = READER.file(str(tmp_path / trap.get("name", "train.sh")))
-    assert len(found) == trap.get("launches", 1)
+    assert sum(not it.unseen for it in found) == trap.get("launches", 1)
     versions = trap.get("with", {})
     told = [it for each in found for it in judge.judge(RULES, each, versions) if it.level != "note"]
     expected = [trap["finds"]] if "finds" in trap else []
@@ -62,7 +64,7 @@ def test_public_launch_is_read_as_by_eye(it, tmp_path):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_text(text, encoding="utf-8")
     found, unseen = READER.file(str(tmp_path / name)), it.get("unseen", [])
-    assert len(found) == ("launch" not in unseen)
+    assert [bool(each.unseen) for each in found] == ["launch" in unseen]
     for each in found:
         versions = it.get("with", {})
         told = {f"{x.level} {x.code}".removeprefix("not-covered ") for x in judge.judge(RULES, each, versions)}
@@ -159,21 +161,33 @@ def test_no_verdict_contradicts_a_run_of_the_frameworks_own_command(observed):
         assert told[0].level == "note" and told[0].code == "depends"
 
 
-def test_many_of_them_are_decided():
-    decided = [it for it in COMMANDS if not (told := judge.judge(RULES, *_launched(it))) or told[0].level != "note"]
-    assert len(decided) >= 52, f"{len(decided)} of {len(COMMANDS)}"
-
-
-def test_what_is_not_decided_is_not_told_by_the_launch():
-    """Of launches that are not decided many set the same as another, and end otherwise: model and data decide."""
-    ended = {}
+def _undecided():
     for it in COMMANDS:
         found, versions = _launched(it)
         if (told := judge.judge(RULES, found, versions)) and told[0].level == "note":
-            facts = judge.facts_of(RULES, found, versions)
-            ended.setdefault(json.dumps(facts, sort_keys=True), []).append(it.label)
-    mixed = [labels for labels in ended.values() if len(set(labels)) > 1]
-    assert sum(map(len, mixed)) >= 21, ended
+            yield it, {**versions, **judge.facts_of(RULES, found, versions)}
+
+
+def test_many_of_them_are_decided():
+    decided = len(COMMANDS) - len(list(_undecided()))
+    assert decided >= 53, f"{decided} of {len(COMMANDS)}"
+
+
+# What only the model's code and the data tell, and one fact that ms-swift derives from the number of processes.
+NOT_IN_A_LAUNCH = {"runs", "skips", "second_use"}
+DERIVED = {"RO-0002/command-static-graph-accumulate@ms-swift-4.6.0": {"first_backward"}}
+
+
+def test_what_is_not_decided_is_not_told_by_the_launch():
+    """Of each launch that is not decided, what decides it is how often the model runs its modules, and which it leaves out."""
+    for it, known in _undecided():
+        names = DERIVED.get(it.name, NOT_IN_A_LAUNCH)
+        assert not names & set(known)
+        verdict = judge._judged(RULES, {**known, **{name: it.facts[name] for name in names}}, "en")
+        level = verdict.level if verdict else "match"
+        assert level != "note", it.name
+        if it.incident.id != "RO-0005":  # no row of the table asks what is used twice, and how
+            assert level == ("match" if it.label == "match" else "error"), it.name
 
 
 # Opened and read: what the page says stops or trains wrong, and with which versions.
@@ -329,6 +343,9 @@ HOSTILE = {
     "quotes.sh": "swift sft --x '" + '"' * 100000,
     "nested.sh": "swift sft " + "${A:-" * 50000,
     "substitutions.sh": "swift sft " + "$(" * 50000,
+    "shells.sh": "export A=" + "x" * 100000 + "\n" + "bash -c 'swift sft $A'\n" * 2000,
+    "many-shells.sh": "".join(f"A{i}=1\n" for i in range(20000)) + "bash -c 'swift sft'\n" * 20000,
+    "looks.sh": "x deepspeed " * 600000,
     "evals.sh": "A='eval $A'\neval $A\n",
     "anchors.yaml": "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
     "itself.yaml": "a: &a [*a]\n",
@@ -346,10 +363,18 @@ HOSTILE = {
 }
 
 
+# What has no word of a launch is not read at all.
+HOSTILE |= {
+    name: f"{text}\nswift sft" for name, text in HOSTILE.items() if name.endswith(".sh") and "swift" not in text
+}
+
+MOST = 512 << 20  # bytes that the command may ask for
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_ends_and_says_so(name, tmp_path):
     (tmp_path / name).write_text(HOSTILE[name])
-    done = command(tmp_path / name, timeout=50)
+    done = command(tmp_path / name, timeout=50, memory=MOST)
     assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr
     if done.returncode == 2:
         assert name in done.stderr

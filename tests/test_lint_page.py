@@ -6,7 +6,6 @@ import random
 import re
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -64,13 +63,14 @@ def command(tmp_path, monkeypatch):
         path.write_bytes(text.encode())
         try:
             found = READER.file(name)
-            findings = [asdict(it) for each in found for it in judge.judge(rules, each, versions, language)]
+            findings = [it._asdict() for each in found for it in judge.judge(rules, each, versions, language)]
         except shell.Unreadable as error:
             why = page.UNREADABLE["yaml"]["en"] if str(error).startswith("not YAML") else str(error)
             return {"launches": 0, "findings": [], "unreadable": why, "line": error.line}
         finally:
             path.unlink()
-        return {"launches": len(found), "findings": [{key: it[key] for key in COMPARED} for it in findings]}
+        launches = sum(not it.unseen for it in found)
+        return {"launches": launches, "findings": [{key: it[key] for key in COMPARED} for it in findings]}
 
     return told
 

@@ -224,7 +224,7 @@ def lint(options) -> int:
         forms = {"text": partial(report.text, language=options.lang), "json": report.as_json, "github": report.github}
         print(forms[form](told))
     if form == "text":
-        print(report.summary(findings, len(launches), files, options.all, options.lang))
+        print(report.summary(findings, launches, files, options.all, options.lang))
     for fault in faults:
         print(f"readyonce: {printable(fault)}", file=sys.stderr)
     return USAGE if faults else DIFFERENT if any(it.level in report.LOUD for it in findings) else GOOD

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 Value = str | int | bool
 Facts = Mapping[str, Value]
@@ -76,12 +75,11 @@ def named(query: Query) -> set[str]:
 # ------------------------------------------------------------------------------ what separates outcomes
 
 
-@dataclass(frozen=True)
-class Leaf:
+class Leaf(NamedTuple):
     """Runs of one kind, and the conditions that only they fulfil: (fact, condition, whether it must hold)."""
 
     path: tuple[tuple[str, Condition | None, bool], ...]
-    labels: Counter[str] = field(compare=False)
+    labels: Counter[str]
 
     @property
     def pure(self) -> bool:

@@ -14,8 +14,10 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from readyonce import diagnose as engine
+if TYPE_CHECKING:
+    from readyonce.diagnose import Answer, Rules
 
 BLOCK, STEP = 1 << 20, 1 << 16
 
@@ -109,8 +111,10 @@ def _matched(name: str, faults: list[str]) -> list[str]:
     return sorted(one for one in glob.glob(name, recursive=True) if os.path.isfile(one))
 
 
-def diagnose(rules: engine.Rules, name: str, language: str, faults: list[str]) -> engine.Answer | None:
+def diagnose(rules: Rules, name: str, language: str, faults: list[str]) -> Answer | None:
     """The answer for an input. `faults` takes what of it cannot be read; if that is all of it, there is no answer."""
+    from readyonce import diagnose as engine  # `lint` needs the names of files only
+
     try:
         if name == "-":
             if sys.stdin is None:
@@ -180,8 +184,10 @@ def _blocks(stream) -> Iterator[bytes]:
         block = stream.read(BLOCK)
 
 
-def event(rules: engine.Rules, name: str, language: str | None) -> engine.Answer:
+def event(rules: Rules, name: str, language: str | None) -> Answer:
     """The answer for the issue of a GitHub event: what its body says, else its title."""
+    from readyonce import diagnose as engine
+
     try:
         issue = json.loads(Path(name).read_text(encoding="utf-8"))["issue"]
         title, body = (issue.get(key) or "" for key in ("title", "body"))

@@ -31,6 +31,9 @@ function readyonceLint() {
   const KEYWORDS = new Set([...OPENING, ...CLOSING, "then", "else", "elif", "do", "{", "}", "!", "time", "in"]);
   const DECLARING = new Set(["export", "declare", "local", "readonly", "typeset"]);
   const ALL = new Set(["$@", "${@}", "$*"]);
+  const INNER = new Set(["bash", "sh", "zsh", "dash", "ksh"]), SCRIPT = /^-[A-Za-z]*c[A-Za-z]*$/; // `bash -lc`
+  // That start nothing, whatever their words are.
+  const SPEAKING = new Set("echo printf cat grep which type alias pip git sed set : ps kill pkill pgrep".split(" "));
   // In a variable's value: what follows, up to white space, only a run can tell. Its own white space is hidden.
   const MARK = "\0", HIDDEN = "\x01", EACH_SPACE = new RegExp(`[${SPACE}]`, "g");
   const marked = (raw) => MARK + raw.replace(EACH_SPACE, HIDDEN);
@@ -101,12 +104,45 @@ function readyonceLint() {
         for (const it of read(inner, own[0].line, state, depth + 1, asked)) found.push(it);
         continue;
       }
+      // `env NAME=value`, `docker run -e NAME=value`: told to what stands behind it.
+      for (const it of own.slice(1).map(assignmentOf)) if (it) assigned.push(it);
+      const inner = !SPEAKING.has(name) && depth < DEPTH && innerOf(own);
+      if (inner) {
+        const started = child(state, assigned);
+        for (const it of read(inner.text, inner.line, started, depth + 1, asked)) found.push(it);
+        state.grown = started.grown;
+        state.copied = started.copied;
+        continue;
+      }
       const environment = new Map();
       for (const key of asked) if (state.exported.has(key)) environment.set(key, one(state.variables.get(key)));
       for (const [key, values] of assigned) environment.set(key, one(values));
       found.push({ words: own, environment });
     }
     return found;
+  }
+
+  /** The script behind `bash -c`, whatever starts that shell: srun, docker, nohup. */
+  function innerOf(own) {
+    const first = own.findIndex(({ text }) => INNER.has(base(text)));
+    if (first < 0) return null;
+    for (let at = first + 1; at + 1 < own.length && own[at].text.startsWith("-"); at += 1) {
+      if (SCRIPT.test(own[at].text)) return own[at + 1];
+      if (own[at].text.endsWith("o")) at += 1; // -o pipefail
+    }
+    return null;
+  }
+
+  /** What a shell that is started knows: what is exported. All else that the script sets is not known there. */
+  function child(state, assigned) {
+    const handed = [...state.variables].filter(([name, it]) => it && state.exported.has(name));
+    state.copied += 16 * (state.variables.size + state.exported.size + handed.reduce((sum, [, it]) => sum + it.length, 0));
+    if (state.copied > COPIED) throw new Unreadable("grown", 1, GROWTH >> 20);
+    const variables = new Map([...state.variables.keys()].map((name) => [name, null]));
+    for (const [name, it] of handed) variables.set(name, [...it]);
+    for (const [name, values] of assigned) variables.set(name, values);
+    const exported = new Set([...state.exported, ...assigned.map(([name]) => name)]);
+    return { variables, exported, depth: 0, grown: state.grown, copied: state.copied };
   }
 
   const one = (values) => (values && !values.some((it) => it.includes(MARK)) ? values.join(" ") : null);
@@ -418,11 +454,14 @@ function readyonceLint() {
 
   const KEYS = 20_000, NESTED = 40;
   const LAUNCHERS = new Set(["torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"]);
-  const SPEAKING = new Set(["echo", "printf", "cat", "grep", "which", "type", "alias", "pip", "git", "sed", "set", ":"]);
+  // What starts each process itself, and the options by which it is told how many.
+  const STARTERS = { srun: ["ntasks", "n"], mpirun: ["np", "n"], mpiexec: ["np", "n"] };
   const PYTHON = /^python[\p{Nd}.]*$/u;
+  const FLAG = /^(?:-[bBdEiIOPqsSuvx]+|-[XW][^]*)$/; // of Python itself
   const UNSET = new RegExp(`^(?:\\$[${LETTER}]+|\\$\\{[^}]*\\}|\\$\\([^(].*|\`.*\`)$`, "u");
   const DASHED = /^--?[A-Za-z]/;
-  const PROCESSES = ["nproc_per_node", "num_processes", "num_gpus"];
+  const PROCESSES = ["nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node"];
+  const NODES = ["nnodes", "num_nodes", "num_machines", "nodes", "N"], TOTALS = ["num_processes", "ntasks", "n", "np"];
   const CONFIGS = ["deepspeed", "deepspeed_config", "deepspeed_config_file"];
   const DISTRIBUTED = { DEEPSPEED: "deepspeed", FSDP: "fsdp", MEGATRON_LM: "megatron" };
   const SHELLS = new RegExp(`^(?:bash|sh|shell|console|zsh)?$`);
@@ -440,15 +479,41 @@ function readyonceLint() {
     const suffix = (/\.(md|rst|ya?ml|json|sh|bash|slurm|sbatch|ksh)$/i.exec(name) || ["", ""])[1].toLowerCase();
     const kind = /^(?:md|rst)$/.test(suffix) ? "page" : /^(?:ya?ml|json)$/.test(suffix) ? "keys" : suffix ? "shell" : guessed(stacks, text);
     if (text.includes("\0")) throw new Unreadable("zero");
-    if (kind === "keys") return configuration(stacks, text);
+    if (kind === "keys") return ifNone(configuration(stacks, text), stacks, text);
     const asked = new Set(stacks.map(([, it]) => it.processes).filter(Boolean));
     const firsts = new Set(stacks.flatMap(([, it]) => it.commands.map((command) => command.split(" ")[0])));
-    const found = [];
-    for (const command of commands(kind === "page" ? fenced(text) : text, asked)) {
+    firsts.delete("python");
+    const found = [], shown = kind === "page" ? fenced(text) : text;
+    if (text.length <= SIZE && !hints(rules, stacks, shown)) return [];
+    for (const command of commands(shown, asked)) {
       const launch = launched(rules, stacks, firsts, command);
       if (launch) found.push(launch);
     }
-    return found;
+    return ifNone(found, stacks, shown);
+  }
+
+  /** Words of which a script that launches anything has one. */
+  function hints({ stacks: all }, stacks, text) {
+    const starts = stacks.flatMap(([, it]) => it.commands.map((command) => command.split(" ").at(command.startsWith("python") ? -1 : 0)));
+    const marks = all.transformers.marks.map((it) => it.split(".")[0]), plain = text.replaceAll("-", "_");
+    return [...LAUNCHERS, ...starts, ...marks].some((it) => plain.includes(it.replaceAll("-", "_")));
+  }
+
+  /** Where no launch could be read, the first word that looks like one: silence would read as a pass. */
+  function ifNone(found, stacks, text) {
+    if (found.length) return found;
+    const starts = stacks.flatMap(([, it]) => it.commands).filter((it) => !it.startsWith("python")).sort();
+    const words = starts.map((it) => it.replace(/[.-]/g, "\\$&").replaceAll(" ", "[ \\t]+"));
+    words.push("torchrun", "torch\\.distributed\\.(?:run|launch)", "accelerate[ \\t]+launch");
+    words.push("deepspeed(?=[ \\t].{0,200}(?:\\.py|\\\\)(?:[ \\t\\r\\f\\v]|$))"); // and no `pip install deepspeed`
+    const looks = new RegExp(`(?<![\\w./-])(?<!-v )(?:${words.join("|")})(?=[ \\t]+[^ \\t\\r\\f\\v])`, "s");
+    const rows = text.split("\n");
+    for (let at = 0; at < rows.length; at += 1) {
+      const [match] = looks.exec(rows[at].slice(0, 2000)) ?? [], [, first] = /^[ \t]*([^ \t]*)/.exec(rows[at]);
+      if (!match || first.startsWith("#") || SPEAKING.has(first)) continue;
+      return [{ command: match, line: at + 1, options: new Map(), processes: null, frameworks: [], unread: [], blind: false, unseen: match }];
+    }
+    return [];
   }
 
   function guessed(stacks, text) {
@@ -461,9 +526,11 @@ function readyonceLint() {
     const starts = (at) => {
       const text = base(given[at].text), following = given[at + 1] ? given[at + 1].text : "";
       if (text === "accelerate") return following === "launch";
-      if (LAUNCHERS.has(text)) return at + 1 < given.length;
-      if (PYTHON.test(text)) return following === "-m" || following.endsWith(".py");
-      return firsts.has(text) && following !== "";
+      if (PYTHON.test(text)) {
+        const { text: what } = given[started(given, at)] ?? { text: "" };
+        return what === "-m" || what.endsWith(".py");
+      }
+      return following !== "" && (LAUNCHERS.has(text) || firsts.has(text));
     };
     const at = given.findIndex((_, index) => starts(index));
     if (at < 0 || SPEAKING.has(given[0].text)) return null;
@@ -472,15 +539,22 @@ function readyonceLint() {
     if (!rest.length) return null;
     const says = rest.slice(0, 4).map((word, index) => (index ? word.text : base(word.text))).join(" ");
     const [name] = stacks.find(([, it]) => it.commands.some((command) => begins(says, command))) || [null];
-    if (name === null && launcher === null) return null; // python train.py: one process, and nothing tells that it trains
     const [options, positional] = optionsOf(rest);
-    const launch = { command: says, line: own[0].line, options, processes: null, launcher, frameworks: [], unread: [], blind: false };
-    const [ahead] = optionsOf(before);
-    const said = launcher === null ? options : ahead;
-    const told = PROCESSES.find((it) => said.has(it)), variable = name && all[name].processes;
-    if (told) launch.processes = number(said.get(told).value);
-    else if (launcher === null && variable) launch.processes = number(environment.has(variable) ? environment.get(variable) : "1");
-    for (const [key, option] of ahead) preset(options, `launch.${key}`, option);
+    const trains = () => all.transformers.marks.some((key) => options.has(key)) || options.has("deepspeed");
+    if (name === null && launcher === null && (rest[0].text !== "python" || !trains())) return null; // python x.py: nothing tells that it trains
+    const starter = launcher === null ? given.slice(0, at).findIndex(({ text }) => Object.hasOwn(STARTERS, base(text))) : -1;
+    const by = starter < 0 ? launcher : base(given[starter].text);
+    const launch = { command: says, line: own[0].line, options, processes: null, frameworks: [], unread: [], blind: false };
+    const [ahead] = optionsOf(starter < 0 ? before : given.slice(starter + 1, at));
+    const said = by === null ? options : ahead, variable = name && all[name].processes;
+    const told = [...(Object.hasOwn(STARTERS, by ?? "") ? STARTERS[by] : []), ...PROCESSES].find((it) => said.has(it));
+    if (told) {
+      launch.processes = number(said.get(told).value);
+      const several = NODES.some((it) => said.has(it) && said.get(it).value !== "1");
+      if (launch.processes === 1 && several && !TOTALS.includes(told)) launch.processes = null; // one on each of several machines
+    } else if (by === null && name === null) launch.processes = 1; // python x.py
+    else if (by === null && variable) launch.processes = number(environment.has(variable) ? environment.get(variable) : "1");
+    if (launcher !== null) for (const [key, option] of ahead) preset(options, `launch.${key}`, option);
     follow(launch, positional);
     for (const { text, known } of positional.slice(2)) {
       // After what is started: a variable that nobody sets may hold any option.
@@ -497,9 +571,9 @@ function readyonceLint() {
     const first = base(own[0].text), python = { text: "python", line: own[0].line, known: true };
     let launcher, at;
     if (PYTHON.test(first)) {
-      if (own[1].text !== "-m") return [null, [], own];
-      if (!(own.length > 2 && LAUNCHERS.has(own[2].text))) return [null, [], [python, ...own.slice(1)]];
-      [launcher, at] = [own[2].text, 3];
+      at = started(own, 0);
+      if (own[at].text !== "-m" || !own[at + 1] || !LAUNCHERS.has(own[at + 1].text)) return [null, [], [python, ...own.slice(at)]];
+      [launcher, at] = [own[at + 1].text, at + 2];
     } else if (LAUNCHERS.has(first)) [launcher, at] = [first, first === "accelerate" ? 2 : 1];
     else return [null, [], own];
     for (let i = at; i < own.length; i += 1) {
@@ -509,6 +583,13 @@ function readyonceLint() {
       if (firsts.has(base(text))) return [launcher, own.slice(at, i), own.slice(i)];
     }
     return [launcher, own.slice(at), []];
+  }
+
+  /** Where the `-m` or the script of a Python stands, behind Python's own flags. */
+  function started(own, python) {
+    let at = python + 1;
+    while (at < own.length && FLAG.test(own[at].text)) at += own[at].text === "-X" || own[at].text === "-W" ? 2 : 1;
+    return at;
   }
 
   /** Options by name, and the words that belong to none. */
@@ -615,7 +696,7 @@ function readyonceLint() {
     const options = flat(text, null);
     const own = byKeys(stacks, options), all = Object.fromEntries(stacks);
     if (own === null) return [];
-    const launch = { command: all[own].title, line: 1, options, processes: null, launcher: null, frameworks: [], unread: [], blind: false };
+    const launch = { command: all[own].title, line: 1, options, processes: null, frameworks: [], unread: [], blind: false };
     follow(launch, []);
     frameworks(all, launch, own);
     return [launch];
@@ -959,7 +1040,7 @@ function readyonceLint() {
 
     function of(launch) {
       const key = JSON.stringify([
-        launch.command, launch.frameworks, launch.processes === 1, launch.blind, launch.unread,
+        launch.command, launch.frameworks, launch.processes === 1, launch.blind, launch.unseen, launch.unread,
         launch.frameworks.flatMap((name) => rules.stacks[name].launch.map(({ option }) => option && (launch.options.get(option)?.value ?? launch.options.has(option)))),
       ]);
       if (!answered.has(key)) answered.set(key, findings(launch));
@@ -1005,6 +1086,7 @@ function readyonceLint() {
 
     function verdictOf(launch, known) {
       if (launch.processes === 1) return null;
+      if (launch.unseen) return uncovered(say("unseen", launch.unseen));
       if (!launch.frameworks.length) return uncovered(say("not-trainer"));
       if (launch.blind) return uncovered(say("elsewhere", launch.unread.join(", ")));
       const facts = factsOf(launch, known);
@@ -1128,7 +1210,8 @@ function readyonceLint() {
 
     function fixOf(launch, known, tried) {
       for (const name of launch.frameworks) {
-        for (const form of rules.forms[name]) {
+        const [options, others] = [true, false].map((bash) => rules.forms[name].filter((form) => (form.language === "bash") === bash));
+        for (const form of [...options, ...others]) {
           const release = known.get(form.package || "");
           let asked;
           if (release === OLDEST) asked = form.since === null || older(form.since, tried.get(form.package)[1]) < 0;
@@ -1149,7 +1232,7 @@ function readyonceLint() {
       const asked = judge(rules, language, known);
       const found = launches(rules, text.replace(/^\ufeff+/, ""), name);
       return {
-        launches: found.length,
+        launches: found.filter((launch) => !launch.unseen).length,
         several: found.filter((launch) => launch.processes !== 1).length,
         findings: found.flatMap((launch) => asked.of(launch)),
       };

@@ -15,6 +15,7 @@ from readyonce.lint.judge import LEVELS, Finding, judge
 from readyonce.lint.launch import Launch, Option
 from readyonce.words import table
 
+LINKED = 5  # launches of a row; of more, their number
 WORDS = {
     "repository": {"en": "Repository", "zh": "仓库"},
     "with": {"en": "with {}", "zh": "{}"},
@@ -26,7 +27,7 @@ WORDS = {
     "not-covered": {"en": "Not covered", "zh": "未覆盖"},
     "launch": {"en": "Launch", "zh": "启动命令"},
     "happens": {"en": "What the runs show", "zh": "运行结果"},
-    "same": {"en": "{} launches, such as", "zh": "{} 条，例如"},
+    "more": {"en": "and {} more", "zh": "另有 {} 条"},
     "versions": {"en": "with {}: {}", "zh": "{} 下：{}"},
     "none": {"en": "None.", "zh": "没有。"},
 }
@@ -72,7 +73,7 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
             versions = {name: str(it) for name, it in about["versions"].items()}
             for told in stored.get(repository, {}).get(str(release), []):
                 options = {name: Option(value, "", 0) for name, value in told["options"].items()}
-                launch = Launch(told["command"], "", 0, 0, options, frameworks=told["frameworks"])
+                launch = Launch(told["command"], "", 0, options, frameworks=told["frameworks"])
                 launch.processes, launch.blind = told.get("processes"), told.get("blind", False)
                 launch.unread = told.get("unread", [])
                 judged = judge(rules, launch, versions, language, answered.setdefault(str(versions), {}))
@@ -106,13 +107,15 @@ def _listed(public: list[Example], levels: tuple[str, ...], language: Language) 
             alike.setdefault((it.repository, it.release, said), []).append(it)
     rows = [[WORDS[it][language] for it in ("repository", "launch", "happens")]]
     for (repository, release, said), here in alike.items():
-        first = (WORDS["same"][language].format(len(here)) + " " if len(here) > 1 else "") + here[0].link
+        launches = [it.link for it in here[:LINKED]]
+        if (more := len(here) - LINKED) > 0:
+            launches.append(WORDS["more"][language].format(more))
         one = len({what for _, what, _ in said}) == 1  # with all versions
         lines = dict.fromkeys(
             f"[{what if one or not versions else WORDS['versions'][language].format(versions, what)}]({_source(page)})"
             for versions, what, page in said
         )
-        rows.append([f"{repository} {release}", first, "<br>".join(lines)])
+        rows.append([f"{repository} {release}", "<br>".join(launches), "<br>".join(lines)])
     return table(rows) if len(rows) > 1 else WORDS["none"][language] + "\n"
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from readyonce.facts import bounds, fits, given, holds, of_command, version
+from readyonce.facts import bounds, fits, holds, of_command, version
 from readyonce.lint.launch import Launch
 
 WORLDS = 64  # combinations of versions that are tried
@@ -36,6 +35,10 @@ WORDS = {
     "elsewhere": {
         "en": "its options stand in {}, which is not at hand",
         "zh": "它的选项写在 {} 里，而这个文件不在手边",
+    },
+    "unseen": {
+        "en": "`{}` stands here, but no launch could be read",
+        "zh": "这里有 `{}`，但读不出启动命令",
     },
     "strategy": {"en": "which strategy it trains with cannot be read", "zh": "读不出它用哪种并行策略"},
     "absent": {"en": " ({} is not at hand)", "zh": "（{} 不在手边）"},
@@ -70,8 +73,7 @@ WORDS = {
 }
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     level: str
     code: str  # the family of the error, `wrong-gradients`, `depends`, `not-covered`
     file: str
@@ -88,8 +90,7 @@ class Finding:
         return f"{self.file}:{self.line}"
 
 
-@dataclass(frozen=True)
-class _Verdict:
+class _Verdict(NamedTuple):
     level: str
     code: str
     what: str
@@ -109,27 +110,30 @@ def judge(
 
     `answered` keeps the answers, for launches that tell the same with the same versions and in the same language.
     """
-    told = _told(rules, launch)
-    answered = {} if answered is None else answered
-    if told not in answered:
-        answered[told] = _findings(rules, launch, versions, language)
     option = next((launch.options[name] for name in TELLING if name in launch.options), None)
     place = option or launch
-    return [replace(it, file=place.file, line=place.line, missing=option is None) for it in answered[told]]
+    written = "python" if place.file.endswith(".py") else "bash"
+    told = written, _told(rules, launch)
+    answered = {} if answered is None else answered
+    if told not in answered:
+        answered[told] = _findings(rules, launch, versions, language, written)
+    return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[told]]
 
 
 def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
     """All of a launch that a finding rests on: what each rule makes of it, and what could not be read."""
     options = {name: option.value for name, option in launch.options.items()}
     answers = (
-        given(rule, options) if rule.get("text", "") in launch.command else False
+        options.get(rule["option"], False) if "option" in rule else rule.get("text", "") in launch.command
         for name in launch.frameworks
         for rule in rules["stacks"][name]["launch"]
     )
-    return *launch.frameworks, launch.processes == 1, launch.blind, *launch.unread, *answers
+    return *launch.frameworks, launch.processes == 1, launch.blind, launch.unseen, *launch.unread, *answers
 
 
-def _findings(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str) -> list[Finding]:
+def _findings(
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str, written: str
+) -> list[Finding]:
     judged: dict[_Verdict | None, list[dict[str, str]]] = {}
     worlds, tried = _worlds(rules, launch, versions)
     for world in worlds:
@@ -150,7 +154,7 @@ def _findings(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, s
                 True,
                 verdict.what,
                 _ranges(where, worlds, tried) if len(judged) > 1 else "",
-                _fix(rules, launch, {**versions, **where[-1]}, tried) if verdict.fixed else None,
+                _fix(rules, launch, {**versions, **where[-1]}, tried, written) if verdict.fixed else None,
                 verdict.page,
                 verdict.runs,
             )
@@ -162,6 +166,8 @@ def facts_of(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
     """What the launch tells of its run. A fact that it does not tell is left out."""
     options = {name: option.value for name, option in launch.options.items()}
     told = of_command(launch.command, _rules_of(rules, launch), versions, options)
+    if launch.processes == 1 and launch.launcher is None and launch.frameworks == ["transformers"]:
+        told |= {"strategy": "single"} if told.get("strategy") == "ddp" else {}  # python x.py
     return {name: value for name, value in told.items() if value is not None}
 
 
@@ -176,6 +182,8 @@ def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
 
     if launch.processes == 1:
         return None
+    if launch.unseen:
+        return _uncovered(rules, say("unseen", launch.unseen), language)
     if not launch.frameworks:
         return _uncovered(rules, say("not-trainer"), language)
     if launch.blind:
@@ -190,11 +198,11 @@ def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
     if verdict and verdict.level == "error" and "runs" in facts:
         once = _judged(rules, {**versions, **{name: it for name, it in facts.items() if name != "runs"}}, language)
         if once is None or once.level != "error":  # what the framework's own code repeats decides
-            verdict = replace(verdict, level="warning", what=say("repeat", verdict.what))
+            verdict = verdict._replace(level="warning", what=say("repeat", verdict.what))
     if verdict and verdict.level != "not-covered" and facts["checkpointing"] != "non-reentrant":
         better = _judged(rules, {**versions, **facts, "checkpointing": "non-reentrant"}, language)
         if better is None or (LEVELS.index(better.level) > LEVELS.index(verdict.level) and better.level == "note"):
-            return replace(verdict, fixed=True)
+            return verdict._replace(fixed=True)
     return verdict
 
 
@@ -342,11 +350,15 @@ def _runs(here: list[str], releases: list[str]) -> list[tuple[str, str]]:
 
 
 def _fix(
-    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], tried: Mapping[str, list[str]]
+    rules: Mapping[str, Any],
+    launch: Launch,
+    versions: Mapping[str, str],
+    tried: Mapping[str, list[str]],
+    written: str,
 ) -> str | None:
-    """The line to write, as this framework and version write it."""
+    """The line to write, as this framework and version write it; as an option, if the launch is a command."""
     for name in launch.frameworks:
-        for form in rules["forms"][name]:
+        for form in sorted(rules["forms"][name], key=lambda form: form["language"] != written):
             package = form["package"] or ""
             release = versions.get(package)
             if release == OLDEST:  # whatever is older than the first bound

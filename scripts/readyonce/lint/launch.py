@@ -8,65 +8,62 @@ are one option, `gradient_checkpointing_kwargs.use_reentrant`.
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from readyonce.lint import shell
-from readyonce.lint.shell import Unreadable, Word
+from readyonce.lint.shell import SPEAKING, Unreadable, Word
 
 SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
+BLOCK = 1 << 16
+LOOKED = 2000  # characters of a line, where no launch could be read
 KEYS = 20_000  # that one of them may hold; aliases count as often as they are used
 NESTED = 40
 SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
-SPEAKING = {
-    "echo",
-    "printf",
-    "cat",
-    "grep",
-    "which",
-    "type",
-    "alias",
-    "pip",
-    "git",
-    "sed",
-    "set",
-    ":",
-}  # that start nothing
+# What starts each process itself, and the options by which it is told how many.
+STARTERS = {"srun": ("ntasks", "n"), "mpirun": ("np", "n"), "mpiexec": ("np", "n")}
 PYTHON = re.compile(r"python[\d.]*")
+FLAG = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*", re.DOTALL)  # of Python itself
 DASHED = re.compile(r"--?[A-Za-z]")
 UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*|`.*`")
 # Options of launchers that name the processes of one machine.
-PROCESSES = ("nproc_per_node", "num_processes", "num_gpus")
+PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
+NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 KWARGS = "gradient_checkpointing_kwargs"
 CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     value: str | None  # None: set, but what to is not known
     file: str
     line: int
 
 
-@dataclass
 class Launch:
     """One command that trains. `options` without dashes, `_` for `-`; a flag alone is `true`."""
 
-    command: str  # its first words, as they are shown
-    file: str
-    line: int
-    last_line: int
-    options: dict[str, Option] = field(default_factory=dict)
-    processes: int | None = None
-    launcher: str | None = None
-    frameworks: list[str] = field(default_factory=list)  # whose rules read it, the most special first
-    unread: list[str] = field(default_factory=list)  # what it names and could not be read
-    blind: bool = False  # its own configuration is among that
+    def __init__(
+        self,
+        command: str,  # its first words, as they are shown
+        file: str,
+        line: int,
+        options: dict[str, Option] | None = None,
+        launcher: str | None = None,
+        frameworks: Sequence[str] = (),  # whose rules read it, the most special first
+        unseen: str = "",  # the word that looks like a launch, where no launch could be read at all
+    ):
+        self.command, self.file, self.line, self.options = command, file, line, options or {}
+        self.launcher, self.frameworks, self.unseen = launcher, list(frameworks), unseen
+        self.processes: int | None = None
+        self.unread: list[str] = []  # what it names and could not be read
+        self.blind = False  # its own configuration is among that
 
 
 def readable(name: str) -> bool:
@@ -80,15 +77,21 @@ class Reader:
 
     def __init__(self, frameworks: Mapping[str, Mapping]):
         self.frameworks = frameworks
+        self.commands = [(command, key) for key, it in frameworks.items() for command in it["commands"]]
+        self.firsts = {command.split()[0] for command, _ in self.commands} - {"python"}
+        # Words of which a script that launches anything has one: most scripts have none, and are not read.
+        self.hints = {*LAUNCHERS, *(it.split()[-it.startswith("python")].replace("-", "_") for it, _ in self.commands)}
+        self.hints |= {it.partition(".")[0] for it in frameworks["transformers"]["marks"]}
+        self.asked = {it["processes"] for it in frameworks.values() if it["processes"]}
 
     def file(self, name: str) -> list[Launch]:
-        path = Path(name)
-        suffix = path.suffix.lower()
+        suffix = os.path.splitext(name)[1].lower()
         if suffix in (".yaml", ".yml", ".json"):
-            return self._configuration(name, _flat(name, _text(path)))
+            text = _text(name)
+            return self._configuration(name, _flat(name, text)) or self._unseen(name, text)
         if suffix == ".py":
-            return self._python(name, _text(path))
-        text = _text(path, shell.SIZE)
+            return self._python(name, _text(name))
+        text = _text(name, shell.SIZE)
         if suffix in (".md", ".rst"):
             text = _fenced(text)
         elif suffix not in SHELLS and not text.startswith("#!"):
@@ -97,12 +100,31 @@ class Reader:
 
     def script(self, name: str, text: str, folder: Path | None = None) -> list[Launch]:
         """The launches of a shell script; what it names is looked for in `folder`, if not in the script's own."""
+        if not any(map(text.replace("-", "_").__contains__, self.hints)):
+            return []
         found = []
-        asked = {it["processes"] for it in self.frameworks.values() if it["processes"]}
-        for command in shell.commands(text, asked=asked):
+        for command in shell.commands(text, asked=self.asked):
             if launch := self.words(name, command.words, command.environment, folder):
                 found.append(launch)
-        return found
+        return found or self._unseen(name, text)
+
+    @cached_property
+    def _looks(self) -> re.Pattern:
+        """What a launch begins with, in a text of which none could be read: behind ssh, in a here-document."""
+        starts = sorted(
+            re.escape(it).replace("\\ ", "[ \\t]+") for it, _ in self.commands if not it.startswith("python")
+        )
+        starts += ["torchrun", r"torch\.distributed\.(?:run|launch)", r"accelerate[ \t]+launch"]
+        starts.append(r"deepspeed(?=[ \t].{0,200}(?:\.py|\\)(?:\s|$))")  # and no `pip install deepspeed`
+        return re.compile(rf"(?<![\w./-])(?<!-v )(?:{'|'.join(starts)})(?=[ \t]+\S)", re.ASCII)
+
+    def _unseen(self, name: str, text: str) -> list[Launch]:
+        """The first word that looks like a launch: silence would read as a pass."""
+        for number, line in enumerate(text.split("\n"), 1):
+            first = line.strip(" \t").replace("\t", " ").partition(" ")[0]
+            if (match := self._looks.search(line[:LOOKED])) and not first.startswith("#") and first not in SPEAKING:
+                return [Launch(match[0], name, number, unseen=match[0])]
+        return []
 
     def words(
         self, name: str, words: Sequence[Word], environment: Mapping[str, str | None] = {}, folder: Path | None = None
@@ -111,26 +133,27 @@ class Reader:
         at = next((i for i, word in enumerate(words) if self._starts(words, i)), None)
         if at is None or words[0].text in SPEAKING:
             return None
-        words = words[at:]
+        ahead, words = words[:at], words[at:]
         launcher, before, rest = self._launched(words)
         if not rest:
             return None
         says = " ".join(_base(word.text) if i == 0 else word.text for i, word in enumerate(rest[:4]))
-        own = next(
-            (key for key, it in self.frameworks.items() if any(_begins(says, it) for it in it["commands"])), None
-        )
-        if own is None and launcher is None:
-            return None  # python train.py: one process, and nothing tells that it trains
-        launch = Launch(says, name, words[0].line, max(word.line for word in words), launcher=launcher)
+        own = next((key for command, key in self.commands if _begins(says, command)), None)
         options, positional = _options(name, rest)
-        launch.options = options
-        ahead, _ = _options(name, before)
-        self._processes(launch, ahead, environment, own)
-        for key, option in ahead.items():  # accelerate launch --zero_stage 2, --use_fsdp
+        launch = Launch(says, name, words[0].line, options, launcher)
+        trains = self._trains(launch) or "deepspeed" in options
+        if own is None and launcher is None and not (trains and rest[0].text == "python"):
+            return None  # python x.py: nothing tells that it trains
+        starter = None
+        if launcher is None:
+            starter = next((i for i, word in enumerate(ahead) if _base(word.text) in STARTERS), None)
+        if starter is not None:
+            launch.launcher, before = _base(ahead[starter].text), ahead[starter + 1 :]
+        told, _ = _options(name, before)
+        self._processes(launch, told, environment, own)
+        for key, option in told.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
             launch.options.setdefault(f"launch.{key}", option)
-        if own is None and not self._trains(launch):
-            launch.frameworks = []
-        self._follow(launch, positional, folder or Path(name).parent)
+        self._follow(launch, positional, os.fspath(folder or os.path.dirname(name)))
         own = own or self._by_keys(launch.options)
         if "python.accelerator" in launch.options and own is None:  # a loop of its own: nothing is the Trainer's
             return launch
@@ -144,38 +167,34 @@ class Reader:
     def _starts(self, words: Sequence[Word], at: int) -> bool:
         text = _base(words[at].text)
         following = words[at + 1].text if at + 1 < len(words) else ""
-        if text in ("accelerate",):
+        if text == "accelerate":
             return following == "launch"
-        if text in LAUNCHERS:
-            return at + 1 < len(words)
         if PYTHON.fullmatch(text):
-            return following == "-m" or following.endswith(".py")
-        return any(
-            text == command.split()[0] for it in self.frameworks.values() for command in it["commands"]
-        ) and bool(following)
+            started = _started(words, at)
+            return started < len(words) and (words[started].text == "-m" or words[started].text.endswith(".py"))
+        return bool(following) and (text in LAUNCHERS or text in self.firsts)
 
     def _launched(self, words: Sequence[Word]) -> tuple[str | None, list[Word], list[Word]]:
         """The launcher, its own options, and the command that it starts, written as `python -m ...` or `python x.py`."""
         first, launcher, at = _base(words[0].text), None, 1
+        python = Word("python", words[0].line)
         if PYTHON.fullmatch(first):
-            if words[1].text != "-m":
-                return None, [], list(words)
-            if len(words) > 2 and words[2].text in LAUNCHERS:
-                launcher, at = words[2].text, 3
+            at = _started(words, 0)
+            if words[at].text == "-m" and at + 1 < len(words) and words[at + 1].text in LAUNCHERS:
+                launcher, at = words[at + 1].text, at + 2
             else:
-                return None, [], [Word("python", words[0].line), *words[1:]]
+                return None, [], [python, *words[at:]]
         elif first in LAUNCHERS:
             launcher, at = first, 2 if first == "accelerate" else 1
         else:
             return None, [], list(words)
-        python = Word("python", words[0].line)
         for i in range(at, len(words)):
             text = words[i].text
             if text in ("-m", "--module"):
                 return launcher, list(words[at:i]), [python, Word("-m", words[i].line), *words[i + 1 :]]
             if text.endswith(".py"):
                 return launcher, list(words[at:i]), [python, *words[i:]]
-            if any(_base(text) == it.split()[0] for f in self.frameworks.values() for it in f["commands"]):
+            if _base(text) in self.firsts:
                 return launcher, list(words[at:i]), list(words[i:])
         return launcher, list(words[at:]), []
 
@@ -188,17 +207,20 @@ class Reader:
         return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
 
     def _processes(self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping, own: str | None) -> None:
-        variable = self.frameworks[own]["processes"] if own else None
         said = ahead if launch.launcher else launch.options
-        for name in PROCESSES:
-            if name in said:
-                launch.processes = _number(said[name].value)
+        for key in (*STARTERS.get(launch.launcher, ()), *PROCESSES):
+            if key in said:
+                launch.processes = _number(said[key].value)
+                per_node = key not in ("num_processes", "ntasks", "n", "np")
+                if launch.processes == 1 and per_node and any(it in said and said[it].value != "1" for it in NODES):
+                    launch.processes = None  # one on each of several machines
                 return
-        if launch.launcher is None and variable:
-            value = environment.get(variable, "1")
-            launch.processes = _number(value)
+        if launch.launcher is None and own is None:
+            launch.processes = 1  # python x.py
+        elif launch.launcher is None and (variable := self.frameworks[own]["processes"]):
+            launch.processes = _number(environment.get(variable, "1"))
 
-    def _follow(self, launch: Launch, positional: Sequence[Word], folder: Path) -> None:
+    def _follow(self, launch: Launch, positional: Sequence[Word], folder: str) -> None:
         """The files that it names: its own configuration, accelerate's, DeepSpeed's, and the Python that it starts."""
         named = [word for word in positional if word.text.endswith((".yaml", ".yml", ".json"))]
         named += [
@@ -206,16 +228,16 @@ class Reader:
         ]
         for word in named:
             if path := self._found(launch, word, folder):
-                for key, option in _flat(str(path), _text(path)).items():
+                for key, option in _flat(path, _text(path)).items():
                     launch.options.setdefault(key, option)
             else:
                 launch.blind = True
         if option := launch.options.get("launch.config_file"):
             path = self._found(launch, Word(option.value, option.line), folder) if option.value else None
-            for key, it in _flat(str(path), _text(path)).items() if path else ():
+            for key, it in _flat(path, _text(path)).items() if path else ():
                 launch.options.setdefault(f"launch.{key}", it)
             if path is None:  # it may say FSDP, or anything else
-                launch.options.setdefault("fsdp", replace(option, value=None))
+                launch.options.setdefault("fsdp", option._replace(value=None))
         _accelerate(launch)
         for key in CONFIGS:
             option = launch.options.get(key) or launch.options.get(f"launch.{key}")
@@ -223,7 +245,7 @@ class Reader:
                 flat = _flat(option.file, option.value, option.line)
             elif option and option.value and option.value.endswith(".json"):
                 path = self._found(launch, Word(option.value, option.line), folder)
-                flat = _flat(str(path), _text(path)) if path else {}
+                flat = _flat(path, _text(path)) if path else {}
             else:
                 continue
             launch.options.setdefault("deepspeed", option)
@@ -233,23 +255,20 @@ class Reader:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
-                told = literals(str(path), _text(path))
+                told = literals(path, _text(path))
                 is_on = "gradient_checkpointing" in {**launch.options, **told}
                 for key, it in told.items():  # where nothing switches it on, a default decides
                     unknown = key.startswith(KWARGS) and not is_on
-                    launch.options.setdefault(key, replace(it, value=None) if unknown else it)
+                    launch.options.setdefault(key, it._replace(value=None) if unknown else it)
 
-    def _found(self, launch: Launch, word: Word, folder: Path) -> Path | None:
+    def _found(self, launch: Launch, word: Word, folder: str) -> str | None:
         """A file that is named: as it stands, from the script's folder, or from one above it."""
-        tries = [Path(word.text)] if word.known and len(word.text) < 500 else []
-        if tries and not tries[0].is_absolute():
-            tries += [base / word.text for base in (folder, *list(folder.resolve().parents)[:4])]
+        tries = [word.text] if word.known and len(word.text) < 500 else []
+        if tries and not os.path.isabs(word.text):
+            tries += [os.path.join(base, word.text) for base in (folder, *_above(os.path.abspath(folder)))]
         for path in tries:
-            try:
-                if path.is_file():
-                    return path
-            except OSError:
-                break
+            if os.path.isfile(path):
+                return path
         launch.unread.append(word.text)
         return None
 
@@ -266,20 +285,22 @@ class Reader:
         own = self._by_keys(flat)
         if own is None:
             return []
-        launch = Launch(self.frameworks[own]["title"], name, 1, max(it.line for it in flat.values()), options=flat)
-        self._follow(launch, [], Path(name).parent)
+        launch = Launch(self.frameworks[own]["title"], name, 1, flat)
+        self._follow(launch, [], os.path.dirname(name))
         self._told(launch, own)
         return [launch]
 
     def _python(self, name: str, text: str) -> list[Launch]:
+        if not re.search("gradient_checkpointing|DDP|DistributedDataParallel", text):
+            return []
         found = literals(name, text)
         if not any(
             key in found
             for key in ("gradient_checkpointing", "gradient_checkpointing_kwargs.use_reentrant", "python.ddp")
         ):
             return []
-        launch = Launch(Path(name).name, name, 1, text.count("\n") + 1, options=found)
-        self._follow(launch, [], Path(name).parent)
+        launch = Launch(os.path.basename(name), name, 1, found)
+        self._follow(launch, [], os.path.dirname(name))
         launch.frameworks = ["transformers"]
         return [launch]
 
@@ -307,6 +328,19 @@ def _accelerate(launch: Launch) -> None:
             launch.options.setdefault("fsdp_version", told[name])
     if "num_processes" in told and launch.processes is None:
         launch.processes = _number(told["num_processes"].value)
+
+
+def _started(words: Sequence[Word], at: int) -> int:
+    """Where the `-m` or the script of a Python stands, behind Python's own flags."""
+    at += 1
+    while at < len(words) and FLAG.fullmatch(words[at].text):
+        at += 2 if words[at].text in ("-X", "-W") else 1
+    return at
+
+
+@lru_cache(maxsize=1024)
+def _above(folder: str) -> list[Path]:
+    return list(Path(folder).resolve().parents)[:4]
 
 
 def _begins(says: str, command: str) -> bool:
@@ -355,9 +389,11 @@ def _put(found: dict[str, Option], key: str, value: str | None, sign: str, name:
     found[key] = Option("true" if value == "" and not sign else value, name, line)
 
 
-def _text(path: Path, limit: int = SIZE) -> str:
+def _text(path: str, limit: int = SIZE) -> str:
     with open(path, "rb") as file:
-        data = file.read(limit + 1)
+        data = file.read(BLOCK)  # to make room for `limit` takes longer than to read a script
+        if len(data) == BLOCK:
+            data += file.read(limit + 1 - BLOCK)
     if len(data) > limit:
         raise Unreadable(f"it is larger than {limit >> 20} MiB: give the launch alone")
     if b"\0" in data:
@@ -386,10 +422,12 @@ def _fenced(text: str) -> str:
 
 def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Option]:
     """`{a: {b: 1}}` → `a.b`, each with its line. JSON is read as YAML, of which it is a part: that keeps its lines."""
-    import yaml
-
     if text.count("[") + text.count("{") > KEYS:
         raise Unreadable(f"it opens more than {KEYS:,} brackets")
+    if first_line and (found := _plain(name, text, first_line)) is not None:
+        return found
+    import yaml  # it takes longer to load than most launches to read
+
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         documents = list(yaml.compose_all(text.replace("\t", " "), Loader=loader))
@@ -423,6 +461,19 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
     for document in documents:
         walk(document, "", 0)
     return found
+
+
+def _plain(name: str, text: str, line: int) -> dict[str, Option] | None:
+    """The same of a plain JSON of texts, numbers and truths, as it stands behind an option; None: it is more than that."""
+    if len(text) > 200 or not (text.isascii() and text.isprintable()) or "\\" in text:
+        return None
+    try:
+        value = json.loads(text, parse_int=str, parse_float=str)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not all(key and isinstance(it, str | bool) for key, it in value.items()):
+        return None
+    return {key: Option(it if isinstance(it, str) else str(it).lower(), name, line) for key, it in value.items()}
 
 
 def literals(name: str, text: str) -> dict[str, Option]:

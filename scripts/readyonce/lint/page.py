@@ -100,7 +100,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     launches = Reader(rules["stacks"]).script("train.sh", catalog.text(catalog.root / "snippets" / EXAMPLE))
     found = [it for launch in launches for it in judging.judge(rules, launch, {}, language)]
     shown = report.shown(found, False)
-    told = [report.text(shown, language), report.summary(found, len(launches), 1, False, language)]
+    told = [report.text(shown, language), report.summary(found, launches, 1, False, language)]
     rows = [[say("library", language), say("commands", language)]]
     for framework in catalog.frameworks.values():
         if framework.commands and framework.launch:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from readyonce import __version__
 from readyonce.lint.judge import LEVELS, Finding
+from readyonce.lint.launch import Launch
 from readyonce.terminal import printable
 
 LOUD = ("error", "warning")  # what makes the command fail
@@ -30,6 +30,7 @@ WORDS = {
     "not-covered": {"en": "{} not covered", "zh": "{} 个未覆盖"},
     "not-covereds": {"en": "{} not covered", "zh": "{} 个未覆盖"},
     "all": {"en": " (--all: on what)", "zh": "（--all 说明是什么情况）"},
+    "single": {"en": "{} of one process, not judged", "zh": "{} 条只有一个进程，不判断"},
     "nothing": {"en": "nothing to judge", "zh": "没有可判断的启动命令"},
     "right": {"en": "every run that fits trains right", "zh": "符合的运行全部训练正确"},
     "found": {"en": "{} in {}: {}.", "zh": "{}，{}：{}。"},
@@ -70,14 +71,21 @@ def _what(it: Finding, language: str = "en") -> str:
     return WORDS["with"][language].format(it.versions, it.what) if it.versions else it.what
 
 
-def summary(findings: Sequence[Finding], launches: int, files: int, everything: bool, language: str = "en") -> str:
+def summary(
+    findings: Sequence[Finding], launches: Sequence[Launch], files: int, everything: bool, language: str = "en"
+) -> str:
     """One line; it says what was not judged, so that silence is not taken for a pass."""
     counts = Counter(it.level for it in findings)
-    told = WORDS["next"][language].join(_count(level, counts[level], language) for level in LEVELS if counts[level])
+    said = [_count(level, counts[level], language) for level in LEVELS if counts[level]]
     if counts["note"] and not everything:
-        told += WORDS["all"][language]
-    told = told or WORDS["right" if launches else "nothing"][language]
-    places = _count("launch", launches, language), _count("file", files, language)
+        said[-1 - bool(counts["not-covered"])] += WORDS["all"][language]
+    single = sum(it.processes == 1 for it in launches)
+    read = sum(not it.unseen for it in launches)
+    if not said and read != single:
+        said = [WORDS["right"][language]]
+    said += [WORDS["single"][language].format(single)] * bool(single)
+    told = WORDS["next"][language].join(said) or WORDS["nothing"][language]
+    places = _count("launch", read, language), _count("file", files, language)
     return WORDS["found"][language].format(*places, told)
 
 
@@ -86,7 +94,7 @@ def _count(word: str, number: int, language: str) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    return "\n".join(json.dumps(asdict(it), ensure_ascii=False) for it in findings)
+    return "\n".join(json.dumps(it._asdict(), ensure_ascii=False) for it in findings)
 
 
 def github(findings: Sequence[Finding]) -> str:

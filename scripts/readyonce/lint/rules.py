@@ -86,6 +86,7 @@ def _forms(catalog: Catalog, framework: FrameworkFile) -> list[dict[str, Any]]:
             "package": form.package or framework.package,
             "since": form.since,
             "before": form.before,
+            "language": form.language,
             "code": shown(catalog, form),
             "when": form.when.en if form.when else None,
         }

@@ -7,8 +7,8 @@ can tell (`$(...)`, a variable that nobody sets, `"$@"`) makes a word unknown, n
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 SIZE = 8 << 20  # characters of a script
 GROWTH = 1 << 20  # characters that its variables may expand to
@@ -26,6 +26,11 @@ _OPENING = {"if", "for", "while", "until", "case", "select", "function"}
 _CLOSING = {"fi", "done", "esac"}
 _KEYWORDS = _OPENING | _CLOSING | {"then", "else", "elif", "do", "{", "}", "!", "time", "in"}
 _DECLARING = {"export", "declare", "local", "readonly", "typeset"}
+_SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
+_SCRIPT = re.compile(r"-[A-Za-z]*c[A-Za-z]*")  # `bash -lc`
+# That start nothing, whatever their words are.
+SPEAKING = {"echo", "printf", "cat", "grep", "which", "type", "alias", "pip", "git", "sed", "set", ":"}
+SPEAKING |= {"ps", "kill", "pkill", "pgrep"}
 # In a variable's value: what follows, up to white space, only a run can tell. Its own white space is hidden.
 _MARK, _HIDDEN = "\0", "\1"
 _ALL = ("$@", "$*", "${@}")
@@ -39,31 +44,24 @@ class Unreadable(Exception):
         self.line = line
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(NamedTuple):
     text: str  # what is not known stands as it is written
     line: int
     known: bool = True
 
 
-@dataclass
-class Command:
+class Command(NamedTuple):
     words: list[Word]
     # What it is told in front of it, and by export where one asks for that; None: set, but to what is not known.
     environment: dict[str, str | None]
 
-    @property
-    def line(self) -> int:
-        return self.words[0].line
 
-
-@dataclass
 class _State:
-    variables: dict[str, list[str] | None] = field(default_factory=dict)  # None: not known
-    exported: set[str] = field(default_factory=set)
-    depth: int = 0  # of compound commands around
-    grown: int = 0
-    copied: int = 0
+    def __init__(self, exported: Iterable[str] = (), grown: int = 0, copied: int = 0):
+        self.variables: dict[str, list[str] | None] = {}  # None: not known
+        self.exported = set(exported)
+        self.depth = 0  # of compound commands around
+        self.grown, self.copied = grown, copied
 
 
 def commands(text: str, first_line: int = 1, asked: Collection[str] = ()) -> list[Command]:
@@ -101,10 +99,39 @@ def _read(text: str, line: int, state: _State, depth: int, asked: Collection[str
             # What is not known stands as it is written, and is as little known when it is read again.
             found += _read(" ".join(word.text for word in words[1:]), words[0].line, state, depth + 1, asked)
             continue
+        # `env NAME=value`, `docker run -e NAME=value`: told to what stands behind it.
+        assigned += [it for word in words[1:] if (it := _assignment_of(word))]
+        if name not in SPEAKING and depth < DEPTH and (inner := _inner(words)):
+            child = _child(state, assigned)
+            found += _read(inner.text, inner.line, child, depth + 1, asked)
+            state.grown, state.copied = child.grown, child.copied
+            continue
         environment = {key: _one(state.variables.get(key)) for key in asked if key in state.exported}
         environment |= {key: _one(values) for key, values, _ in assigned}
         found.append(Command(words, environment))
     return found
+
+
+def _inner(words: list[Word]) -> Word | None:
+    """The script behind `bash -c`, whatever starts that shell: srun, docker, nohup."""
+    at = next((i for i, word in enumerate(words) if word.text.rpartition("/")[2] in _SHELLS), len(words))
+    while (at := at + 1) + 1 < len(words) and words[at].text.startswith("-"):
+        if _SCRIPT.fullmatch(words[at].text):
+            return words[at + 1]
+        at += words[at].text.endswith("o")  # -o pipefail
+    return None
+
+
+def _child(state: _State, assigned: list[tuple]) -> _State:
+    """What a shell that is started knows: what is exported. All else that the script sets is not known there."""
+    handed = {name: it for name, it in state.variables.items() if it is not None and name in state.exported}
+    state.copied += 16 * (len(state.variables) + len(state.exported) + sum(map(len, handed.values())))
+    if state.copied > COPIED:
+        raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters")
+    child = _State({*state.exported, *(it[0] for it in assigned)}, state.grown, state.copied)
+    child.variables = dict.fromkeys(state.variables) | {name: [*it] for name, it in handed.items()}
+    child.variables |= {name: values for name, values, _ in assigned}
+    return child
 
 
 def _one(values: list[str] | None) -> str | None:
