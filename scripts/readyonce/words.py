@@ -58,7 +58,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
     "bounds": {"en": ", ", "zh": " 且 "},
     "no-bounds": {"en": "every version seen", "zh": "见到的各个版本"},
-    "id": {"en": "Id", "zh": "编号"},
+    "framework": {"en": "Framework", "zh": "框架"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
     "fix": {"en": "Fix", "zh": "解决"},
