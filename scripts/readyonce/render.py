@@ -814,7 +814,7 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
         rows_of = (
             [
                 say("between", language).join(it.file.tags.framework),
-                f"[{it.id}](../incidents/{it.id}.md) {it.file.short[language]}",
+                f"[{it.id}](../incidents/{it.id}.md) {it.file.title[language]}",
             ]
             for it in incidents
         )

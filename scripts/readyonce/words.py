@@ -178,8 +178,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "concepts": {"en": "Concepts", "zh": "原理"},
     "data": {"en": "Data", "zh": "数据"},
     "book short": {
-        "en": "The short book. All proofs, lab books and files are in the whole one.",
-        "zh": "精简版。全部证明、实验记录和文件见完整版。",
+        "en": "The short book. All proofs, addresses, lab books and files are in the whole one.",
+        "zh": "精简版。全部证明、链接地址、实验记录和文件见完整版。",
     },
     "book whole": {
         "en": "The whole book: every page, with all proofs, lab books and files.",

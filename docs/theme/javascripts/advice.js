@@ -1,4 +1,4 @@
-// A box above the claims: only those stay that have all the words, in what is folded too, and the headings above them.
+// A box above all advice: only what has all its words stays, also where they are folded, and the headings above that.
 {
   const zh = document.documentElement.lang.startsWith("zh")
   const field = document.createElement("input")
@@ -10,9 +10,9 @@
   const box = document.createElement("p")
   box.className = "ro-filter"
   box.append(field, status)
-  document.getElementById("fails").before(box)
+  document.getElementById("contradictions").before(box)
 
-  const all = [...document.querySelectorAll(".ro-claim, article p[id*='-claim-']")]
+  const all = [...document.querySelectorAll("article :is(tbody tr, .ro-claim, p[id*='-claim-'])")]
   const texts = new Map(all.map(it => [it, it.textContent.toLowerCase()]))
   const heads = [...document.querySelectorAll("article h3")].map(head => {
     const below = []

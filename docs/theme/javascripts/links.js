@@ -78,10 +78,8 @@
     const top = heading.tagName === "H1"
     const box = top ? copies(title, page) : copies(`${id} · ${text.textContent.trim()}`, `${page}#${heading.id}`)
     const row = heading.closest("summary") // a button in a button would be none
-    if (row) {
-      heading.querySelector(".headerlink")?.remove()
-      row.nextElementSibling.append(" ", box)
-    } else heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
+    if (row) row.nextElementSibling.append(" ", box)
+    else heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
   }
 
   document.querySelectorAll(".md-content :is(h1, h2, h3, .ro-claim h4)[id]").forEach(control)
