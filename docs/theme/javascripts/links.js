@@ -106,7 +106,7 @@
     if (book && target && !target.startsWith("__") && !document.getElementById(target)) {
       location.replace(`${book.href}#${target}`)
     }
-    reach(document.querySelector('td [id^="run-"]:target'))
+    reach(document.getElementById(target)?.closest('td [id^="run-"]')) // not yet `:target` while the page comes in
   }
   follow()
   addEventListener("hashchange", follow)
