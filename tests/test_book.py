@@ -333,6 +333,10 @@ def test_the_short_book_has_each_claim_and_no_proof(short, language, texts):
     assert 3 * len(text) < sum(map(len, texts))
 
 
+def test_no_list_of_addresses_breaks_up_the_short_book(short):
+    assert max(page.count("https://") for page in texts_of(short, SHORT_TOP, SHORT_BOTTOM)) < 5
+
+
 def test_tabs_are_printed_once_in_the_short_book(short, texts):
     """The whole book has them wherever a fix is."""
     shown = squeezed("args = SFTConfig(")

@@ -101,6 +101,30 @@ def test_copying_by_keyboard(browser, address, built, language, copied, place, c
         assert page.evaluate("window.kept") == [f"[RO-0003 · {heading}|{target}#fix]"]
 
 
+def test_a_run_can_be_linked_and_is_marked_on_arrival(browser, address):
+    """In a lab book: a run of a table of variants, and one of a matrix."""
+    book = f"{address}incidents/RO-0001/evidence/"
+    page = browser.new_page()
+    page.add_init_script(KEEP)
+    page.goto(book)
+    assert not page.locator("td .ro-copy").count()
+    for run in ("run-reported", "run-zero2-twice-reentrant-default-bucket-accumulate-1"):
+        page.locator(f"td:has(> [id='{run}'])").hover()
+        page.click("td .ro-copy > button")
+        page.locator("td .ro-copy > span > button").last.click()
+        wait_until(page, "document.querySelector('.ro-toast').textContent")
+        assert page.evaluate("window.kept").pop() == f"{book}#{run}"
+        page.evaluate("document.querySelector('.ro-toast').textContent = ''")
+    seen = "getComputedStyle(document.querySelector(':target').closest('tr')).backgroundColor"
+    plain = page.evaluate("getComputedStyle(document.querySelector('td').parentElement).backgroundColor")
+    page.mouse.move(0, 0)  # the control would go to what lies below the pointer
+    page.goto("about:blank")
+    page.goto(f"{book}#{run}")
+    wait_until(page, "document.querySelector('td:has(:target) > .ro-copy')")  # for who has no pointer
+    assert page.evaluate(seen) != plain
+    page.close()
+
+
 def test_link_says_what_it_needs(root):
     told = command("link", "RO-0003")
     assert told.returncode == 2 and "SITE_URL=" in told.stderr

@@ -228,12 +228,13 @@ def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language:
         if element.tag == f"{_SVG}svg":
             # A drawing sees no style sheet but its own.
             SubElement(element, f"{_SVG}style").text = _figure_style()
-    if chapter.address:
-        site = links.site_url()
-        where = links.address(site or "/", chapter.address, language)
-        line = SubElement(section, "p", {"class": "address"})
-        SubElement(line, *(("a", {"href": where}) if site else ("span",))).text = where
     section.extend(article)
+    if chapter.address and (site := links.site_url()):
+        where = links.address(site, chapter.address, language)
+        line = Element("p", {"class": "address"})
+        SubElement(line, "a", href=where).text = where
+        parent = next(it for it in section.iter() if heading in list(it))
+        parent.insert(list(parent).index(heading) + 1, line)
     if notes:
         SubElement(section, "p", {"class": "head"}).text = say("addresses", language)
         listed = SubElement(section, "ol", {"class": "notes"})
@@ -378,7 +379,7 @@ def _link(
 ) -> dict[str, int]:
     """Aim links at the book's own pages; number the others' addresses, and return those.
 
-    In the short book, pages of the wiki that are not in it are linked without a number: the whole book has them.
+    In the short book they are linked without a number, and no list of addresses breaks it up: the whole book has them.
     """
     notes: dict[str, int] = {}
     top = links.address("/", "", language)
@@ -408,7 +409,7 @@ def _link(
             own = not re.match(r"\w+:", address)
             address = site + path + (f"#{anchor}" if anchor else "") if own else address
             link.set("href", address)
-            if own and edition == SHORT:
+            if edition == SHORT:
                 continue
             if "".join(link.itertext()) != address and not address.startswith("mailto:"):
                 number = notes.setdefault(address, len(notes) + 1)

@@ -394,6 +394,7 @@ class FamilyFile(Model):
     fix: Text | None = None  # of all its cases
     settings: list[Setting] = []  # what of frameworks/ makes the fix, the first first
     questions: list[Question] = []  # asked in this order
+    otherwise: Text | None = None  # after a no to each; may hold links, too
     cases: list[ErrorCase] = []
     wordings: list[Wording] = Field(min_length=1)
     sources: list[Source] = []

@@ -811,8 +811,14 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
     if len(incidents) > IN_NAVIGATION:
         found = f"[{WORDS['all'][language].format(len(incidents))}](../incidents/index.md#{family.family})\n"
     else:
-        links = [[f"[{it.id}](../incidents/{it.id}.md)", it.file.title[language]] for it in incidents]
-        found = table([[say("id", language), say("incident", language)], *links])
+        rows_of = (
+            [
+                say("between", language).join(it.file.tags.framework),
+                f"[{it.id}](../incidents/{it.id}.md) {it.file.title[language]}",
+            ]
+            for it in incidents
+        )
+        found = table([[say("framework", language), say("incident", language)], *rows_of])
     return _sections(
         wordings=table(rows),
         incidents=found,
@@ -823,8 +829,9 @@ def family_parts(catalog: Catalog, family: FamilyFile, language: Language) -> st
 
 def _flowchart(family: FamilyFile, language: Language) -> str:
     """The questions in their order, which readyonce.css draws as a flowchart: a yes leads to the right, a no down."""
-    asked = (f"{n}. **{it.ask[language]}**\n\n    {it.then[language]}\n\n" for n, it in enumerate(family.questions, 1))
-    return f'<div class="ro-flow" markdown>\n\n{"".join(asked)}</div>\n'
+    asked = [f"{n}. **{it.ask[language]}**\n\n    {it.then[language]}\n\n" for n, it in enumerate(family.questions, 1)]
+    last = f"{family.otherwise[language]}\n\n" if family.otherwise else ""
+    return f'<div class="ro-flow" markdown>\n\n{"".join(asked)}{last}</div>\n'
 
 
 def _cases(catalog: Catalog, family: FamilyFile, language: Language) -> str:

@@ -65,6 +65,9 @@ def build(root: Path, take_along: bool = True) -> int:
     }
     if not _make(root, [*pages.values(), *offline.values()]) or not _make(root, [*books.values()]):
         return 1
+    names = {name for it in known.incidents.values() for name in it.variants if "-" in name}
+    for part in (*pages.values(), *offline.values()):
+        slim.without_names(part.output, names)
     headers = root / "build" / "policy"
     policy.write_headers(headers, set().union(*(policy.protect(part.output) for part in pages.values())))
     for part in offline.values():

@@ -1,15 +1,21 @@
-"""Takes out of the built site what nobody sees or asks for: white space, comments, search for other languages."""
+"""Takes out of the built site what nobody sees or asks for: white space, comments, names of runs from what the search shows,
+search for other languages."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 # Where white space counts.
 _KEPT = re.compile(r"(?s)(<(code|pre|script|style|textarea)\b.*?</\2>)")
 # Names and white space in a listing: the theme gives them the colour of what is around them. A tenth of a long listing's weight.
 _UNCOLOURED = re.compile(r'<span class="[nw]">([^<]*)</span>')
+
+
+# A claim's mark: a link in a row that opens. The control that copies its address stands below the row.
+_MARK = re.compile(r'<a class="headerlink"[^>]*>[^<]*</a>(?=</h4>)')
 
 
 def folder(built: Path) -> None:
@@ -31,9 +37,18 @@ def folder(built: Path) -> None:
             path.unlink()
 
 
+def without_names(built: Path, names: Iterable[str]) -> None:
+    """Names of runs tell a reader of search results nothing, and are all that many excerpts would show."""
+    named = re.compile(rf"<code>(?:RO-\d{{4}} )?(?:{'|'.join(map(re.escape, names))})(?:@[\w.-]+)?</code>")
+    for path in (built / "search").glob("search_index.js*"):
+        text = path.read_text(encoding="utf-8")
+        if (shorter := named.sub("…", text)) != text:
+            path.write_text(shorter, encoding="utf-8")
+
+
 def page(html: str) -> str:
     """Runs of white space become one space or line break, except where they are seen. A no-break space is none of it."""
     kept = _KEPT.split(html)  # text, element, its name, text, element ...
     kept[::3] = [re.sub(r"[ \t\r\n]+", lambda run: "\n" if "\n" in run[0] else " ", text) for text in kept[::3]]
     del kept[2::3]
-    return _UNCOLOURED.sub(r"\1", "".join(kept))
+    return _UNCOLOURED.sub(r"\1", _MARK.sub("", "".join(kept)))

@@ -58,7 +58,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "not-fixed": {"en": "not fixed", "zh": "未修复"},
     "bounds": {"en": ", ", "zh": " 且 "},
     "no-bounds": {"en": "every version seen", "zh": "见到的各个版本"},
-    "id": {"en": "Id", "zh": "编号"},
+    "framework": {"en": "Framework", "zh": "框架"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
     "fix": {"en": "Fix", "zh": "解决"},
@@ -178,8 +178,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "concepts": {"en": "Concepts", "zh": "原理"},
     "data": {"en": "Data", "zh": "数据"},
     "book short": {
-        "en": "The short book. All proofs, lab books and files are in the whole one.",
-        "zh": "精简版。全部证明、实验记录和文件见完整版。",
+        "en": "The short book. All proofs, addresses, lab books and files are in the whole one.",
+        "zh": "精简版。全部证明、链接地址、实验记录和文件见完整版。",
     },
     "book whole": {
         "en": "The whole book: every page, with all proofs, lab books and files.",

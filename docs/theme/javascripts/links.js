@@ -1,4 +1,5 @@
-// A control at each heading that copies a link to it, in the forms that trackers take. `readyonce link` prints the same.
+// A control at each heading, and at a run of a lab book, that copies a link to it, in the forms that trackers take.
+// `readyonce link` prints the same.
 {
   const zh = document.documentElement.lang.startsWith("zh")
   const words = zh
@@ -48,13 +49,7 @@
     if (open) choices.style.translate = `${Math.max(0, 8 - choices.getBoundingClientRect().left)}px` // into sight
   }
 
-  function control(heading) {
-    const text = heading.cloneNode(true)
-    text.querySelectorAll(".headerlink").forEach(mark => mark.remove())
-    const top = heading.tagName === "H1"
-    const label = top ? title : `${id} · ${text.textContent.trim()}`
-    const address = top ? page : `${page}#${heading.id}`
-
+  function copies(label, address) {
     const box = document.createElement("span")
     box.className = "ro-copy"
     box.innerHTML = `<button type="button" title="${words.copy}" aria-label="${words.copy}" aria-expanded="false">${icon}</button><span hidden></span>`
@@ -74,14 +69,35 @@
       })
       choices.append(choice)
     }
+    return box
+  }
+
+  function control(heading) {
+    const text = heading.cloneNode(true)
+    text.querySelectorAll(".headerlink").forEach(mark => mark.remove())
+    const top = heading.tagName === "H1"
+    const box = top ? copies(title, page) : copies(`${id} · ${text.textContent.trim()}`, `${page}#${heading.id}`)
     const row = heading.closest("summary") // a button in a button would be none
-    if (row) {
-      heading.querySelector(".headerlink")?.remove()
-      row.nextElementSibling.append(" ", box)
-    } else heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
+    if (row) row.nextElementSibling.append(" ", box)
+    else heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
   }
 
   document.querySelectorAll(".md-content :is(h1, h2, h3, .ro-claim h4)[id]").forEach(control)
+
+  // A lab book has hundreds of runs, so it has one control for them: at the run to which the pointer or the address came.
+  let atRun
+  function reach(run) {
+    if (!run || atRun?.matches(':has([aria-expanded="true"])')) return
+    const box = copies(`${id} · ${run.id.slice(4)}`, `${page}#${run.id}`)
+    box.classList.add("ro-at-run")
+    atRun?.remove()
+    run.closest("td").append((atRun = box))
+  }
+  const runs = document.querySelector('td [id^="run-"]')?.closest("article")
+  runs?.addEventListener("pointerover", ({ target }) => {
+    const cell = target.closest("td")
+    if (cell && !cell.querySelector(".ro-copy")) reach(cell.querySelector('[id^="run-"]'))
+  })
 
   // What moved from an article to its lab book is still found under its old address.
   const book = document.querySelector("a[data-ro-lab-book]")
@@ -90,6 +106,7 @@
     if (book && target && !target.startsWith("__") && !document.getElementById(target)) {
       location.replace(`${book.href}#${target}`)
     }
+    reach(document.getElementById(target)?.closest('td [id^="run-"]')) // not yet `:target` while the page comes in
   }
   follow()
   addEventListener("hashchange", follow)

@@ -18,7 +18,8 @@
     return words
       .map((word, place) => {
         if (/\p{sc=Han}/u.test(word)) return word.replace(/\p{sc=Han}+/gu, runs)
-        return place === words.length - 1 && word.length > 2 ? help.mended(word) : `${help.mended(word)}^1`
+        const read = help.mended(word)
+        return place === words.length - 1 && word.length > 2 ? read : read.replace(/(?= |$)/g, "^1")
       })
       .join(" ")
   }

@@ -1,6 +1,6 @@
-// Comes when somebody turns to the search field. A word that no page has is read as one that some page has and that one
-// slip away is typed alike; the line above the hits says so. Chinese typed in another language's pages is led to the
-// Chinese ones.
+// Comes when somebody turns to the search field. A word that no page has is read as one that pages have and that one slip
+// away is typed alike, and a dotted name that no page has as its parts; the line above the hits says so. Chinese typed in another language's pages is led to the Chinese
+// ones. Where nothing is found, it says where else to look.
 //
 // typed: what stands in the field. query: what the theme is asked for a text; asks `mended` for each word.
 // search: searches again.
@@ -10,7 +10,13 @@ globalThis.readyonceTypos = (typed, query, search) => {
   const note = document.createElement("div")
   note.className = "md-search-result__meta ro-read"
   note.setAttribute("role", "status")
-  document.querySelector(".md-search-result__meta").after(note)
+  const none = document.createElement("div")
+  none.className = "md-search-result__meta"
+  none.hidden = true
+  none.append(zh ? "可以看：" : "Look into: ", ...elsewhere().flatMap((link, place) => (place ? [" · ", link] : [link])))
+  const list = document.querySelector(".md-search-result__list")
+  document.querySelector(".md-search-result__meta").after(note, none)
+  new MutationObserver(() => (none.hidden = !typed().trim() || list.childElementCount > 0)).observe(none.parentNode, { childList: true, subtree: true })
 
   const read = new Map() // word → how it is read; of the last query
   let near = () => undefined // until the index has come
@@ -33,7 +39,7 @@ globalThis.readyonceTypos = (typed, query, search) => {
     },
     say() {
       const text = typed()
-      if (!asked && /[a-z_]{6}/i.test(text)) learn()
+      if (!asked && /[a-z_]{5}/i.test(text)) learn()
       read.clear()
       query(text)
       note.replaceChildren()
@@ -50,6 +56,20 @@ globalThis.readyonceTypos = (typed, query, search) => {
     },
   }
 
+  // The pages for who has an error, who looks for one, and who has none yet, as the navigation names them.
+  function elsewhere() {
+    const named = [...document.querySelectorAll(".md-nav--primary a.md-nav__link")]
+    return ["diagnose", "errors", "decision"].flatMap(page => {
+      const address = new RegExp(`/${page}(/|/index\\.html|\\.html)$`)
+      const found = named.find(it => address.test(it.pathname))
+      if (!found) return []
+      const link = document.createElement("a")
+      link.href = found.pathname
+      link.textContent = found.textContent.trim()
+      return [link]
+    })
+  }
+
   async function documents() {
     const disk = location.protocol === "file:" // there the theme loads the index as a script
     const { base } = JSON.parse(document.getElementById("__config").textContent)
@@ -57,25 +77,36 @@ globalThis.readyonceTypos = (typed, query, search) => {
   }
 
   // word → the most frequent word of the index that one letter left out, put in, changed or swapped makes of it, or
-  // undefined where the index has the word or none so near.
+  // undefined where the index has the word or none so near. The first letter is taken as meant, and in a short word only
+  // a letter that was left out, typed twice or swapped for a slip: too many words differ by one.
   function nearest(docs) {
     const known = new Map() // word → how often
     for (const { title, text } of docs)
-      for (const [word] of `${title} ${text}`.toLowerCase().matchAll(/[a-z_]{5,}/g)) known.set(word, (known.get(word) ?? 0) + 1)
+      for (const [word] of `${title} ${text}`.toLowerCase().matchAll(/[a-z_]{4,}/g)) known.set(word, (known.get(word) ?? 0) + 1)
+    const dotted = new Set(docs.flatMap(({ title, text }) => `${title} ${text}`.toLowerCase().match(/[a-z_]+(?:\.[a-z_]+)+/g) ?? []))
     const words = [...known.keys()]
     const letters = [..."abcdefghijklmnopqrstuvwxyz_"]
+    const often = word => known.get(word) > 3
+
+    function right(word) { // also with another ending
+      const stems = [/e?[sd]$/, /[sd]$/, /ing$/, /ly$/, /ers?$/].filter(it => it.test(word)).map(it => word.replace(it, ""))
+      return words.some(it => it.startsWith(word))
+        || stems.some(it => known.has(it) || known.has(`${it}e`) || known.has(it.replace(/(.)\1$/, "$1")))
+    }
 
     return typed => {
       const word = typed.toLowerCase()
-      if (!/^[a-z_]{6,}$/.test(word)) return undefined
-      const stem = word.replace(/(e?s|e?d|ing|ly)$/, "") // the index knows a word's other endings
-      if (words.some(it => it.startsWith(stem))) return undefined
+      if (/^[a-z_]+(\.[a-z_]+)+$/.test(word)) return dotted.has(word) ? undefined : word.replaceAll(".", " ")
+      if (!/^[a-z_]{5,}$/.test(word) || right(word)) return undefined
+      const long = word.length > 6
       const made = [...word, ""].flatMap((letter, at) => {
+        if (!at) return []
         const [head, tail] = [word.slice(0, at), word.slice(at + 1)]
         const swapped = head + tail.slice(0, 1) + letter + tail.slice(1)
-        return [head + tail, swapped, ...letters.flatMap(it => [head + it + tail, head + it + letter + tail])]
+        const out = long || letter === word[at - 1] ? [head + tail] : []
+        return [...out, swapped, ...letters.flatMap(it => [head + it + letter + tail, ...(long ? [head + it + tail] : [])])]
       })
-      return made.filter(it => known.has(it)).sort((a, b) => known.get(b) - known.get(a))[0]
+      return made.filter(often).sort((a, b) => known.get(b) - known.get(a))[0]
     }
   }
 }

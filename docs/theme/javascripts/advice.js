@@ -1,0 +1,30 @@
+// A box above all advice: only what has all its words stays, also where they are folded, and the headings above that.
+{
+  const zh = document.documentElement.lang.startsWith("zh")
+  const field = document.createElement("input")
+  field.type = "search"
+  field.placeholder = zh ? "只看：find_unused_parameters、ZeRO-3、版本……" : "Only: find_unused_parameters, ZeRO-3, version ..."
+  field.setAttribute("aria-label", zh ? "只看含有这些词的说法" : "Only claims with these words")
+  const status = document.createElement("span")
+  status.setAttribute("role", "status")
+  const box = document.createElement("p")
+  box.className = "ro-filter"
+  box.append(field, status)
+  document.getElementById("contradictions").before(box)
+
+  const all = [...document.querySelectorAll("article :is(tbody tr, .ro-claim, p[id*='-claim-'])")]
+  const texts = new Map(all.map(it => [it, it.textContent.toLowerCase()]))
+  const heads = [...document.querySelectorAll("article h3")].map(head => {
+    const below = []
+    for (let it = head.nextElementSibling; it && !/^H[23]$/.test(it.tagName); it = it.nextElementSibling) if (texts.has(it)) below.push(it)
+    return [head, below]
+  })
+
+  field.addEventListener("input", () => {
+    const words = field.value.toLowerCase().split(/\s+/).filter(Boolean)
+    for (const [claim, text] of texts) claim.hidden = !words.every(word => text.includes(word))
+    for (const [head, below] of heads) head.hidden = below.every(it => it.hidden)
+    const left = all.filter(it => !it.hidden).length
+    status.textContent = words.length ? `${left} / ${all.length}` : ""
+  })
+}
