@@ -250,6 +250,13 @@ def test_the_command_watches_a_launch(variant, code):
         assert "2 optimizer steps watched, no findings; removed" in done.stderr
 
 
+@pytest.mark.frameworks
+def test_lightnings_callback_stops_a_wrong_fit_and_leaves_nothing():
+    launch = [*lab.torchrun(lab.interpreter(ROOT, "frameworks"), 2), HERE / "lightning_ddp.py"]
+    done = subprocess.run(list(map(str, launch)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.count("DONE") == 2, done.stderr[-4000:]
+
+
 def test_the_command_leaves_what_it_starts_alone(tmp_path):
     (tmp_path / "sitecustomize.py").write_text("print('theirs', flush=True)\n")
     done = _command("--", sys.executable, "-c", "import sys; print('torch' in sys.modules); sys.exit(7)", cwd=tmp_path)
@@ -340,9 +347,50 @@ def test_the_page_names_every_code(language):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CODES"
     )
     page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
-    assert re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE) and sorted(
-        re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
-    ) == sorted(key.value for key in codes.keys)
+    rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \|", page, re.MULTILINE)
+    known = sorted(key.value for key in codes.keys)
+    assert sorted(code for code, _ in rows) == known and all(code == anchor for code, anchor in rows)
+    # A finding leads to its own section, which says what to change.
+    sections = re.findall(r"^#+ .*\{#(\w+)\}\n\n(?=(.+))", page, re.MULTILINE)
+    assert set(known) <= {anchor for anchor, words in sections if len(words) > 20}
+
+
+def test_the_page_shows_a_finding_as_it_is_printed():
+    seen = readyonce_guard.Finding("start", 0, ("linear.bias",), "sizes differ by up to 7.7e-01", ("linear (Linear)",))
+    assert f"{seen}\n" == (SCRIPT.parent / "finding.txt").read_text(encoding="utf-8")
+
+
+def test_a_published_wiki_hands_out_a_file_that_leads_back_to_it(monkeypatch):
+    monkeypatch.setenv("SITE_URL", "https://wiki.example.com")
+    (text,) = guard.files(KNOWN).values()
+    space = {"__name__": "published"}
+    exec(compile(text, "readyonce_guard.py", "exec"), space)  # dataclasses look the module up by name
+    assert space["_page"]("guard/#start", "Guard") == "https://wiki.example.com/guard/#start"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_pages_count_what_was_watched(language):
+    told = json.loads((ROOT / guard.FOLDER / "commands.json").read_text(encoding="utf-8"))["runs"]
+    silent = [run for runs in guard.silent(KNOWN, told).values() for run in runs]
+    watched = [flagged for _, flagged in silent if flagged is not None]
+    assert len(silent) > len(watched) and all(watched)  # else the words beside the table are to be changed
+    made = guard.includes(KNOWN, language)
+    assert str(len(silent)) in made["guard/watched.md"] and str(len(watched)) in made["guard/watched.md"]
+    already = (ROOT / "docs" / language / "already-trained.md").read_text(encoding="utf-8")
+    assert '--8<-- "guard/watched.md"' in already
+
+
+@pytest.mark.parametrize("language, unmeasured", [("en", "not measured: needs a GPU"), ("zh", "没有测：需要 GPU")])
+def test_the_page_shows_the_noise_of_replay(language, unmeasured):
+    stored = json.loads((ROOT / guard.FOLDER / "noise.json").read_text(encoding="utf-8"))["rows"]
+    made = guard.includes(KNOWN, language)["guard/noise.md"]
+    measured = {row["precision"] for row in stored}
+    assert made.count("\n| ") == 1 + len(stored) + len(set(guard.PRECISIONS) - measured)
+    assert (f"| tf32 | {unmeasured} |" in made) == ("tf32" not in measured)
+    for row in stored:  # what the limits stand on
+        limit = readyonce_guard.LIMITS["float32" if row["precision"] == "float32" else "bfloat16"]
+        assert row["two_replays"] <= limit
+        assert row["difference"][1] <= limit if row["setting"] == "non-reentrant" else row["difference"][0] > limit
 
 
 @pytest.mark.parametrize("folder", ["guard", "zh/guard"])

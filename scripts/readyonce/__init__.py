@@ -14,7 +14,7 @@ Modules import one way only:
     diagnose   finds the error in a log                           (needs compiled rules only)
     inputs     what `diagnose` is given: files, folders, an issue (needs diagnose)
     report     a diagnosis for people                             (needs diagnose)
-    guard      what the guard said of every run, as tables        (needs catalog, words)
+    guard      what the guard said of every run, as tables        (needs links, words)
     render     writes the includes that the pages show            (needs verdicts, articles, rules, news)
     check      finds words that disagree with runs or each other  (needs render)
     links      links to pages in the forms of trackers            (needs nothing)

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 
 import yaml
 
+from readyonce import links
 from readyonce.catalog import GUARD, Catalog, Incident, Language, Run
 from readyonce.words import run_address, say, table
 
 FOLDER, SCRIPT = GUARD.rsplit("/", 1)
 SILENT = ("diverge", "still")
+NO_SITE = '"READYONCE_SITE", ""'
 ENVIRONMENT = "current"  # where the guard is run over everything
 
 STRATEGIES = {"ddp": "DDP", "zero-3": "ZeRO-3", "fsdp2": "FSDP2"}
@@ -64,7 +66,24 @@ TEXTS: dict[str, dict[Language, str]] = {
     "goes-on": {"en": "runs to its end", "zh": "一直跑完"},
     "stops": {"en": "stopped before step {}", "zh": "在第 {} 步之前停下"},
     "number": {"en": "Number", "zh": "数量"},
+    "silent-runs": {"en": "Silent runs", "zh": "不报错的错误运行"},
+    "with-guard": {"en": "Run with the guard", "zh": "带防护脚本跑过"},
+    "precision": {"en": "Precision", "zh": "精度"},
+    "setting": {"en": "Checkpointing", "zh": "检查点"},
+    "off": {"en": "Off by", "zh": "偏差"},
+    "two": {"en": "Two replays", "zh": "两次重算之间"},
+    "non-reentrant": {"en": "non-reentrant (right)", "zh": "非可重入（正确）"},
+    "reentrant, repeated": {"en": "reentrant, repeated (wrong)", "zh": "可重入，重复运行（错误）"},
+    "not-measured": {"en": "not measured: needs a GPU", "zh": "没有测：需要 GPU"},
+    "flagged-all": {
+        "en": "[The guard](guard.md) was with {watched} of the {silent} silent runs, {commands} of them frameworks' own "
+        "commands, and flagged {flagged}.",
+        "zh": "{silent} 次不报错的错误运行中，[防护脚本](guard.md)看过 {watched} 次（其中 {commands} 次是框架自己的命令），"
+        "报出了 {flagged} 次。",
+    },
+    "all-of-them": {"en": "all of them", "zh": "全部"},
 }
+PRECISIONS = ("float32", "tf32", "bf16 autocast", "bf16")  # as tests/bench/guard_noise.py calls them
 MISSED_ZH = {
     "the scale of a loss is the author's": "损失的缩放由作者决定",
     "equal on all ranks; it could be meant": "各 rank 一致，也可能是有意的",
@@ -90,14 +109,22 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     if (path := catalog.root / FOLDER / "traincheck.json").is_file():
         made["guard/traincheck.md"] = traincheck(json.loads(catalog.text(path))["runs"], language)
     if (path := catalog.root / FOLDER / "commands.json").is_file():
-        made["guard/commands.md"] = commands(catalog, json.loads(catalog.text(path))["runs"], language)
+        runs = json.loads(catalog.text(path))["runs"]
+        made["guard/commands.md"] = commands(catalog, runs, language)
+        made["guard/releases.md"] = releases(catalog, runs, language)
+        made["guard/watched.md"] = sentence(catalog, runs, language)
+    if (path := catalog.root / FOLDER / "noise.json").is_file():
+        made["guard/noise.md"] = noise(json.loads(catalog.text(path))["rows"], language)
     return made
 
 
 def files(catalog: Catalog) -> dict[str, str]:
     """What a reader takes from the guard's page: the script, where the project has one."""
     path = catalog.root / FOLDER / SCRIPT
-    return {SCRIPT: catalog.text(path)} if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    # Where the wiki has an address, what the guard prints in somebody's log leads there.
+    return {SCRIPT: catalog.text(path).replace(NO_SITE, f'"READYONCE_SITE", "{links.site_url()}"')}
 
 
 def watched(catalog: Catalog) -> Iterator[tuple[Incident, Run]]:
@@ -201,6 +228,54 @@ def traincheck(runs: dict, language: Language) -> str:
         seen = TEXTS["yes" if told["equal_parameters"] else "no"][language]
         rows.append([f"{file}<br>`{variant}`", *(f"{number:,}" for number in numbers), seen])
     return table(rows)
+
+
+def silent(catalog: Catalog, commands: dict) -> dict[str, list[tuple[bool, bool | None]]]:
+    """environment → of each silent run: whether it is a framework's command, whether it was flagged; None: not watched."""
+    found: dict[str, list[tuple[bool, bool | None]]] = {}
+    for incident in catalog.incidents.values():
+        for environment, evidence in incident.evidence.items():
+            for run in evidence.runs:
+                if run.outcome in SILENT:
+                    told = commands.get(f"{incident.id}/{run.variant} {environment}")
+                    codes = told["codes"] if told else run.guard.codes if run.guard else None
+                    flagged = None if codes is None else bool(codes)
+                    found.setdefault(environment, []).append((incident.variants[run.variant].is_command, flagged))
+    return found
+
+
+def releases(catalog: Catalog, commands: dict, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("with", "silent-runs", "with-guard", "flagged")]]
+    for environment, runs in sorted(silent(catalog, commands).items()):
+        watched = [flagged for _, flagged in runs if flagged is not None]
+        rows.append([environment, str(len(runs)), str(len(watched)), str(sum(watched))])
+    return table(rows)
+
+
+def sentence(catalog: Catalog, commands: dict, language: Language) -> str:
+    runs = [it for runs in silent(catalog, commands).values() for it in runs]
+    watched = [(is_command, flagged) for is_command, flagged in runs if flagged is not None]
+    flagged = sum(it for _, it in watched)
+    return TEXTS["flagged-all"][language].format(
+        silent=len(runs),
+        watched=len(watched),
+        commands=sum(is_command for is_command, _ in watched),
+        flagged=TEXTS["all-of-them"][language] if flagged == len(watched) else flagged,
+    )
+
+
+def noise(rows: list[dict], language: Language) -> str:
+    """How far `replay` is from the gradient of a right and of a wrong setting."""
+    shown = [[TEXTS[key][language] for key in ("precision", "setting", "off", "two", "runs")]]
+    for precision in PRECISIONS:
+        for row in (those := [row for row in rows if row["precision"] == precision]):
+            low, high = (f"{value:.2g}" for value in row["difference"])
+            off = low if low == high else f"{low}–{high}"
+            setting = TEXTS[row["setting"]][language]
+            shown.append([precision, setting, off, f"{row['two_replays']:.2g}", str(row["runs"])])
+        if not those:
+            shown.append([precision, TEXTS["not-measured"][language], "", "", ""])
+    return table(shown)
 
 
 def commands(catalog: Catalog, runs: dict, language: Language) -> str:

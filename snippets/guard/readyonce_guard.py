@@ -37,102 +37,161 @@ from dataclasses import dataclass, field
 SITE = os.environ.get("READYONCE_SITE", "")  # the address of the wiki; pages are named below it
 SETTINGS = "READYONCE_GUARD"  # what `python -m readyonce_guard` tells the processes that it starts
 SAMPLED, ELEMENTS = 16, 8192  # whether weights move is told by so many parameters and elements: at most 0.5 MB
+PIECE = 1 << 17  # elements; what is copied as float32 is copied in pieces of half a megabyte
 
-# code -> what is wrong, what it does to training, the page, how sure it is
+# code -> what is wrong, what it does to training, what to do, how sure it is; guard/#CODE says more
 CODES = {
     "twice": (
         "the gradient came in more than one piece in one backward: a checkpointed module runs more than once, "
         "under reentrant checkpointing",
         "a piece that comes after the reduction is lost, or is added on one rank only",
-        "already-trained/",
+        "make checkpointing non-reentrant: use_reentrant=False",
         "sure",
     ),
     "static": (
         "static_graph=True, and the gradient came in another number of pieces than in the first backward",
         "DDP reduces it too early or not at all; the ranks drift apart",
-        "already-trained/",
+        "take static_graph=True off, and make checkpointing non-reentrant",
         "sure",
     ),
     "stale": (
         "no gradient came in the first micro-batch of this step, and earlier steps had one",
         "ZeRO-3 applies the gradient of an earlier step again",
-        "incidents/RO-0005/",
+        "run the module on zeros in the steps that have nothing for it",
         "sure",
     ),
-    "ranks": ("the gradient differs between the ranks", "the ranks drift apart", "already-trained/", "sure"),
+    "ranks": (
+        "the gradient differs between the ranks",
+        "the ranks drift apart",
+        "one backward() for each forward, checkpointing non-reentrant, and find_unused_parameters=True where a step "
+        "skips a module",
+        "sure",
+    ),
     "bypassed": (
         "the gradient differs between the ranks, and the wrapper was not called: the inner model was "
         "(`.module(...)`, `unwrap_model`)",
         "nobody averages the gradients; the ranks drift apart",
-        "guard/",
+        "call the wrapper: ddp(x), not ddp.module(x)",
         "sure",
     ),
     "unsynced": (
         "the last backward before this optimizer step ran under no_sync, or with gradient sync switched off",
         "this rank's own gradients are applied, or none; the ranks drift apart",
-        "guard/",
+        "let the last backward before each step synchronise: no_sync is for those before it",
         "sure",
     ),
     "unmet": (
         "the wrapper does not manage this trainable parameter (added or unfrozen after wrapping, or left out)",
         "nobody averages its gradient; the ranks drift apart",
-        "guard/",
+        "add, unfreeze and share parameters first, then wrap; under FSDP2 put the checkpoint inside the unit",
         "sure",
     ),
-    "start": ("the ranks start from different weights", "they train different models", "guard/", "sure"),
-    "buffers": ("the ranks start from different buffers", "they compute different losses", "guard/", "likely"),
-    "drift": ("the weights differ between the ranks, though they were equal", "they train different models",
-              "already-trained/", "sure"),
-    "settings": ("the ranks step with different optimizer settings", "the ranks drift apart", "guard/", "sure"),
+    "start": (
+        "the ranks start from different weights",
+        "they train different models",
+        "load or draw the same weights on every rank, and change none after wrapping",
+        "sure",
+    ),
+    "buffers": (
+        "the ranks start from different buffers",
+        "they compute different losses",
+        "load the same buffers on every rank, or leave DDP's broadcast_buffers on",
+        "likely",
+    ),
+    "drift": (
+        "the weights differ between the ranks, though they were equal",
+        "they train different models",
+        "mend what the other findings name; else find what writes weights on one rank only",
+        "sure",
+    ),
+    "settings": (
+        "the ranks step with different optimizer settings",
+        "the ranks drift apart",
+        "make optimizer and schedule from what all ranks know alike",
+        "sure",
+    ),
     "data": (
         "all ranks were given the same inputs in every forward of this step: no DistributedSampler?",
         "each sample counts once for each rank, and the ranks add nothing to each other",
-        "guard/",
+        "give the DataLoader a DistributedSampler, or split the batch by rank",
         "likely",
     ),
     "kept": (
         "the last step's gradient was still there when this step's backward began: zero_grad() is missing",
         "each step repeats all earlier gradients",
-        "guard/",
+        "call optimizer.zero_grad() after each step",
         "sure",
     ),
     "optimizer": (
         "the optimizer does not hold this trainable parameter of the model (made before the model was wrapped, "
         "sharded or unfrozen?)",
         "it never moves",
-        "guard/",
+        "make the optimizer last, of the parameters of the model that trains",
         "likely",
     ),
-    "still": ("an optimizer step moved no weight", "the training has no effect", "guard/", "sure"),
-    "absent": ("a rank did not come to the comparison", "the others would wait for it", "guard/", "sure"),
-    "failed": ("a rank raised an error in its backward", "the others would wait for it", "guard/", "sure"),
+    "still": (
+        "an optimizer step moved no weight",
+        "the training has no effect",
+        "look at the learning rate, at requires_grad, and at which model the optimizer holds",
+        "sure",
+    ),
+    "absent": (
+        "a rank did not come to the comparison",
+        "the others would wait for it",
+        "let every rank take the same number of steps, and read that rank's log",
+        "sure",
+    ),
+    "failed": (
+        "a rank raised an error in its backward",
+        "the others would wait for it",
+        "look up that rank's error",
+        "sure",
+    ),
     "replay": (
         "the gradient differs from the one without reentrant checkpointing and without the wrapper",
         "training follows another gradient than the loss has",
-        "already-trained/",
+        "make checkpointing non-reentrant, or call the repeated module once",
         "sure",
     ),
-}  # fmt: skip
+}
+NAMED = {"buffers": "buffers", "data": "inputs"}  # what a finding names where it names no parameters
+
+
+def _page(path, title):
+    return f"{SITE.rstrip('/')}/{path}" if SITE else f'ReadyOnce, "{title}": {path}'
 
 
 @dataclass(frozen=True)
 class Finding:
     code: str
     step: int  # optimizer steps that were taken before it was seen
-    parameters: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
     detail: str = ""
+    modules: tuple[str, ...] = ()  # that hold them; the whole model where nothing is named
 
     def __str__(self):
-        says, does, page, sure = CODES[self.code]
-        names = ", ".join(self.parameters[:5])
-        if len(self.parameters) > 5:
-            names += f" and {len(self.parameters) - 5} more"
-        return (
-            f"[{self.code}] before optimizer step {self.step + 1}: {says}"
-            + (f"\n  parameters: {names}" if names else "")
-            + (f"\n  seen: {self.detail}" if self.detail else "")
-            + f"\n  what it does: {does}\n  how sure: {sure}\n  the fix: ReadyOnce, {SITE}/{page}"
-        )
+        says, does, fix, sure = CODES[self.code]
+        told = {
+            NAMED.get(self.code, "parameters"): _few(self.names),
+            "modules": _few(self.modules),
+            "seen": self.detail,
+            "what it does": does,
+            "how sure": sure,
+            "the fix": fix,
+            "more": _page(f"guard/#{self.code}", "Guard your training"),
+        }
+        lines = [f"  {key}: {words}" for key, words in told.items() if words]
+        return "\n".join([f"[{self.code}] before optimizer step {self.step + 1}: {says}", *lines])
+
+
+def _few(names):
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _finding(model, code, step, names, detail):
+    paths = () if code in NAMED and code != "buffers" else dict.fromkeys(name.rpartition(".")[0] for name in names)
+    modules = [f"{path or 'the model'} ({type(model.get_submodule(path)).__name__})" for path in paths or [""]]
+    return Finding(code, step, tuple(names), detail, tuple(modules))
 
 
 class GuardError(RuntimeError):
@@ -267,8 +326,10 @@ class Guard:
         self.pieces = [0] * len(self.params)
         self.has_moved, self.had_gradient = False, []
         self.buffers, self.inputs, self.rate, self.sampled = None, [], 0.0, []
-        self.handles = [p.register_post_accumulate_grad_hook(self._counter(i)) for i, p in enumerate(self.params)]
+        self.handles = [_register_first(p, self._counter(i)) for i, p in enumerate(self.params)]
         self.handles.append(model.register_forward_pre_hook(self._called, with_kwargs=True))
+        if self.kind == "zero":
+            model.allreduce_gradients = self._watched_reduction(model.allreduce_gradients)
         _install()
         _guards.append(self)
         self._say(self._introduction())
@@ -293,6 +354,8 @@ class Guard:
         self.done = True
         for handle in self.handles:
             handle.remove()
+        if self.kind == "zero" and getattr(self.model.__dict__.get("allreduce_gradients"), "guard", None) is self:
+            del self.model.allreduce_gradients  # the class has it
         self.handles, self.params, self.pieces, self.before, self.buffers = [], [], [], None, None
         self.sampled = []
         self.model = self.inner = None
@@ -346,6 +409,22 @@ class Guard:
 
         return count
 
+    def _watched_reduction(self, reduce):
+        """DeepSpeed reduces what is left after autograd's backward, and asserts there too."""
+
+        @functools.wraps(reduce)
+        def watched(*args, **kwargs):
+            told = len(self.notes)
+            try:
+                return reduce(*args, **kwargs)
+            except Exception as error:
+                if not self.done and len(self.notes) == told:
+                    self._failed(error)
+                raise
+
+        watched.guard = self
+        return watched
+
     def _called(self, _=None, args=(), kwargs={}):
         import torch
 
@@ -353,8 +432,9 @@ class Guard:
             self._next_step()
             self.calls += 1
             self.synced = _synchronises(self.model, self.kind)
-            if tensors := [t.detach() for t in (*args, *kwargs.values()) if isinstance(t, torch.Tensor) and t.numel() > 1]:
-                self.inputs.append(_norms([t.float() for t in tensors]))
+            given = {**{f"argument {i}": t for i, t in enumerate(args, 1)}, **kwargs}
+            if tensors := {n: t for n, t in given.items() if isinstance(t, torch.Tensor) and t.numel() > 1}:
+                self.inputs.append(dict(zip(tensors, _norms(tensors.values(), integers=True))))
             if self.buffers is None:  # before the first forward changes them
                 self.buffers = self._buffers()
 
@@ -414,12 +494,12 @@ class Guard:
         if not came and not self.calls:
             return
         if repeated:
-            note = Finding("twice", self.step, self._named(repeated), f"{max(self.pieces)} pieces")
+            note = _finding(self.inner, "twice", self.step, self._named(repeated), f"{max(self.pieces)} pieces")
             text = f"ReadyOnce guard, at this error: {note}"
         else:
             text = (
                 f"ReadyOnce guard, at this error: {came} of {len(self.params)} parameters had their gradient, none of "
-                f"them twice (before optimizer step {self.step + 1})\n  look it up: ReadyOnce, {SITE}/diagnose/"
+                f"them twice (before optimizer step {self.step + 1})\n  look it up: {_page('diagnose/', 'Diagnose')}"
             )
         if hasattr(error, "add_note") and self.on_finding != "record":
             error.add_note(text)
@@ -522,9 +602,10 @@ class Guard:
         }
         last = self.steps is not None and self.step + 1 >= self.steps
         weights = self._weights(all_of_them=self.step == 0)
-        flat = [size for sizes in self.inputs for size in sizes]
+        flat = [size for sizes in self.inputs for size in sizes.values()]
         record["inputs"] = _digest(flat) if any(flat) else None
-        record["weights"], record["buffers"] = _digest(weights), _digest(self.buffers or [])
+        buffers, self.buffers = self.buffers or {}, {}  # compared once
+        record["weights"], record["buffers"] = _digest(weights.values()), _digest(buffers.values())
         self.pending = []
         self.held |= set(mine)
         self.optimizers.add(optimizer)
@@ -532,7 +613,8 @@ class Guard:
             records, absent = self._exchange(record, group)
         else:
             records, absent = [record], []
-        findings = self._judge(records, absent, vector, compared, weights, group)
+        values = {"grads": dict(zip(self._named(compared), vector)), "weights": weights, "buffers": buffers}
+        findings = self._judge(records, absent, values, group)
         if self.kind in ("fsdp1", "fsdp2"):
             visible = [i for i, p in enumerate(self.params) if p.grad is not None]
         else:
@@ -552,23 +634,24 @@ class Guard:
         return [i for i in mine if id(self.params[i]) not in managed and not self._is_local(self.names[i], self.params[i])]
 
     def _weights(self, all_of_them):
-        """The size of each weight that all ranks hold whole; those that no step moves are looked at once."""
+        """name -> size of each weight that all ranks hold whole; those that no step moves are looked at once."""
         sharded = _managed(self.model, self.kind) if self.kind in ("fsdp1", "fsdp2") else set()
-        whole = [
-            p.detach()
+        whole = {
+            n: p
             for n, p in self.inner.named_parameters()
             if (all_of_them or p.requires_grad)
             and id(p) not in sharded
             and not hasattr(p, "ds_id")
             and not self._is_local(n, p)
-        ]
-        return _norms(whole)
+        }
+        return dict(zip(whole, _norms(whole.values())))
 
     def _buffers(self):
         if getattr(self.model, "broadcast_buffers", False):  # rank 0's will be everybody's
-            return []
-        whole = [b.detach() for b in self.inner.buffers() if b.is_floating_point() and not hasattr(b, "placements")]
-        return _norms(whole)
+            return {}
+        named = self.inner.named_buffers()
+        whole = {n: b for n, b in named if b.is_floating_point() and not hasattr(b, "placements")}
+        return dict(zip(whole, _norms(whole.values())))
 
     def _unsynced(self):
         if self.kind in ("ddp", "fsdp1", "fsdp2"):
@@ -675,13 +758,13 @@ class Guard:
                 store.delete_key(f"{self.step - 2}/{_rank()}")
         return records, [int(key.rpartition("/")[2]) for key in missing]
 
-    def _judge(self, records, absent, vector, compared, weights, group):
+    def _judge(self, records, absent, values, group):
         """The same findings on every rank, since each judges the same records."""
         found = {}
 
-        def add(code, indices=(), detail=""):
+        def add(code, names=(), detail=""):
             known, words = found.get(code, ((), ""))
-            found[code] = (tuple(sorted({*known, *indices})), words or detail)
+            found[code] = (dict.fromkeys([*known, *names]), words or detail)
 
         failed = [(rank, it["failed"]) for rank, it in zip(group, records) if "failed" in it]
         for rank, error in failed:
@@ -694,25 +777,20 @@ class Guard:
             return self._findings(found)
         for record in records:
             for code, indices, detail in record["found"]:
-                add(code, indices, detail)
+                add(code, self._named(indices), detail)
         why = next((it["why"] for it in records if it["why"] != "ranks"), "ranks")
         exact = len({it["here"] for it in records}) == 1
-        for key, values, code in (("grads", vector, why), ("weights", weights, "start" if self.step == 0 else "drift")):
+        for key, code in {"grads": why, "weights": "drift" if self.step else "start", "buffers": "buffers"}.items():
             if len({it[key] for it in records}) > 1:
-                differing, detail = self._which(key, values, group, exact)
-                if differing:
-                    if key == "weights":
-                        add(code, (), detail)
-                    elif "unsynced" in found:  # that is why
-                        add("unsynced", [compared[i] for i in differing], detail)
-                    else:
-                        add(code, [compared[i] for i in differing], detail)
-        if self.step == 0 and len({it["buffers"] for it in records}) > 1:
-            add("buffers")
+                differing, detail = self._which(key, values[key], group, exact)
+                if detail:  # gradients that nobody synchronised differ for that reason
+                    add("unsynced" if key == "grads" and "unsynced" in found else code, differing, detail)
         if len(records) > 1 and len(seen := {it["inputs"] for it in records}) == 1 and seen != {None}:
-            add("data")
-        if len({it["settings"] for it in records}) > 1:
-            add("settings", (), " and ".join(sorted({it["settings"] for it in records}))[:200])
+            add("data", self.inputs[0], f"equal in {len(self.inputs)} forwards of this step")
+        settings = [it["settings"] for it in records]
+        if any(told != settings[0] for told in settings):
+            apart = set().union(*settings).difference(set(settings[0]).intersection(*settings))
+            add("settings", (), ", ".join(sorted(apart)) or "their parameter groups stand in another order")
         if all(it["empty"] for it in records):
             add("still", (), "no parameter has a gradient")
         moved = [it["moved"] for it in records]
@@ -724,24 +802,25 @@ class Guard:
 
     def _findings(self, found):
         return [
-            Finding(code, self.step, self._named(indices), detail) for code, (indices, detail) in sorted(found.items())
+            _finding(self.inner, code, self.step, names, detail) for code, (names, detail) in sorted(found.items())
         ]
 
     def _which(self, key, values, group, exact):
-        """Which values differ: asked only where the digests do."""
+        """The names of the values that differ, and how: asked only where the digests do."""
         import torch
 
-        mine = torch.tensor(values, dtype=torch.float32)
+        names, mine = list(values), torch.tensor([*values.values()], dtype=torch.float32)
         told = base64.b64encode(bytes(mine.view(torch.uint8).tolist())).decode()
         records, absent = self._exchange({"v": told}, group, f"/{key}")
         if absent:
-            return [0], f"rank {absent[0]} did not tell which"
+            return [], f"rank {absent[0]} did not tell which"
         all_values = [
             torch.frombuffer(bytearray(base64.b64decode(it["v"])), dtype=torch.float32) if it["v"] else mine[:0]
             for it in records
         ]
-        if len({len(v) for v in all_values}) > 1:
-            return [0] if len(mine) else [], "the ranks hold different numbers of tensors"
+        numbers = [len(v) for v in all_values]
+        if len(set(numbers)) > 1:
+            return [], f"the ranks hold different numbers of tensors: {', '.join(map(str, numbers))}"
         rows = torch.stack(all_values)
         low, high = rows.amin(0), rows.amax(0)
         same = (rows.view(torch.int32) == rows.view(torch.int32)[0]).all(0)
@@ -752,8 +831,8 @@ class Guard:
             return [], ""
         apart = ((high - low) / high.abs().clamp_min(1e-30))[differing]
         if (low[differing] < 0).any():
-            return differing, "some ranks have no gradient"
-        return differing, f"sizes differ by up to {apart.max().item():.1e}"
+            return [names[i] for i in differing], "some ranks have no gradient"
+        return [names[i] for i in differing], f"sizes differ by up to {apart.max().item():.1e}"
 
     def _answer(self, findings):
         known = {finding.code for finding in self.findings}
@@ -839,6 +918,15 @@ def _flattened(nested):
         yield from _flattened(item) if isinstance(item, (list, tuple)) else (item,)
 
 
+def _register_first(p, hook):
+    """Before the hooks that are there: DeepSpeed's raises at the second piece, which must be counted by then."""
+    handle = p.register_post_accumulate_grad_hook(hook)
+    hooks = p._post_accumulate_grad_hooks
+    for key in [key for key in hooks if key != handle.id]:
+        hooks[key] = hooks.pop(key)
+    return handle
+
+
 def _local(tensor):
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
@@ -849,28 +937,41 @@ def _part(p):
     return _local((p if held is None else held).detach()).flatten()[:ELEMENTS]
 
 
-def _norms(tensors):
-    """The size of each tensor, in one pass over the memory and one transfer."""
+def _norms(tensors, integers=False):
+    """The size of each tensor, in one pass over the memory and one transfer; integers are 0 unless asked for."""
     import torch
 
-    if not tensors:
-        return []
     whole = [_local(t.detach()) for t in tensors]
     whole = [t.coalesce().values() if t.is_sparse else t for t in whole]
-    found = [None] * len(whole)
-    floating = [i for i, t in enumerate(whole) if t.is_floating_point() and t.numel()]
+    found = [0.0] * len(whole)
     by_kind = {}
-    for i in floating:
-        by_kind.setdefault((whole[i].device, whole[i].dtype), []).append(i)
+    for i, t in enumerate(whole):
+        if (integers or t.is_floating_point()) and t.numel():
+            by_kind.setdefault((t.device, t.dtype), []).append(i)
     for (_, dtype), members in by_kind.items():
         chosen = [whole[i] for i in members]
-        if dtype == torch.float64 or dtype == torch.float32:
-            sizes = torch._foreach_norm(chosen)
-        else:  # in its own type it would be rounded
-            sizes = [torch.linalg.vector_norm(t, dtype=torch.float32) for t in chosen]
+        exact = dtype == torch.float64 or dtype == torch.float32
+        sizes = torch._foreach_norm(chosen) if exact else [_norm_as_float(t) for t in chosen]
         for i, size in zip(members, torch.stack(sizes).to(torch.float32).cpu().tolist()):
             found[i] = size
-    return [0.0 if size is None else size for size in found]
+    return found
+
+
+def _norm_as_float(t):
+    """In its own type the norm would be rounded. Only a GPU converts while it adds up: elsewhere pieces are copied."""
+    import torch
+
+    if t.is_floating_point() and t.device.type != "cpu":
+        return torch.linalg.vector_norm(t, dtype=torch.float32)
+    return torch.linalg.vector_norm(torch.stack([torch.linalg.vector_norm(part.float()) for part in _pieces(t)]))
+
+
+def _pieces(t):
+    if t.numel() <= PIECE:
+        yield t
+    else:
+        for half in t.chunk(2, dim=max(range(t.ndim), key=t.shape.__getitem__)):
+            yield from _pieces(half)
 
 
 def _digest(values):
@@ -886,7 +987,7 @@ def _settings(optimizer, kind):
         return sorted((k, v) for k, v in group.items() if isinstance(v, (int, float, bool, tuple, list)) and k != "params")
 
     groups = [f"{key}={value}" for group in optimizer.param_groups for key, value in told(group)]
-    return f"{type(optimizer).__name__}: " + ", ".join(dict.fromkeys(groups))
+    return [type(optimizer).__name__, *dict.fromkeys(groups)]
 
 
 def _fingerprint(params):
@@ -928,8 +1029,9 @@ def _compiled_autograd():
 # ------------------------------------------------------------------------------ the same micro-batch again
 
 # How far a right gradient may be from the replayed one, as a share of the parameter's largest value. tests/bench/guard_noise.py
-# measures it: 0 for float32 and bfloat16 on CPU with two ranks, while the wrong ones are off by 0.27 and more. More ranks
-# add up in another order: 1e-5, and five roundings of bfloat16. For what was not measured, TF32 and float16, name a limit.
+# measures it on CPU with two ranks: 0 for float32 and bfloat16 autocast, 0.004 for bfloat16 weights, while the wrong ones
+# are off by 0.27 and more. More ranks add up in another order: 1e-5, and five roundings of bfloat16. For what was not
+# measured, TF32 (it needs a GPU) and float16, name a limit.
 LIMITS = {"float32": 1e-5, "bfloat16": 2e-2}
 
 
@@ -1001,7 +1103,7 @@ def replay(model, closure, limit=None, on_finding="raise"):
     result = Replay(differences[worst], named[worst][0], noise, limit, differing)
     if differing and on_finding == "raise":
         detail = f"off by {result.difference:.1e}, two right backwards by {noise:.1e}, limit {limit:.1e}"
-        raise GuardError([Finding("replay", 0, differing, detail)])
+        raise GuardError([_finding(inner, "replay", 0, differing, detail)])
     return result
 
 
@@ -1027,20 +1129,37 @@ def _without_reentrant():
 
 
 def callback(trainer, steps=3, on_finding="raise", timeout=120):
-    """For transformers' Trainer and its children: `trainer.add_callback(callback(trainer))`."""
+    """For transformers' Trainer and its children: `trainer.add_callback(callback(trainer))`.
+
+    The Trainer tells its callbacks of no error, so its `train` is called through ours, which takes the hooks off.
+    """
     from transformers import TrainerCallback
 
     class GuardCallback(TrainerCallback):
         guard = None
 
         def on_train_begin(self, args, state, control, **_):
+            self.remove()  # a first attempt with a larger batch, say
             self.guard = watch(trainer.model_wrapped, steps, on_finding, timeout)
 
         def on_train_end(self, args, state, control, **_):
+            self.remove()
+
+        def remove(self):
             if self.guard:
                 self.guard.remove()
 
-    return GuardCallback()
+    watching, train = GuardCallback(), trainer.train
+
+    @functools.wraps(train)
+    def watched(*args, **kwargs):
+        try:
+            return train(*args, **kwargs)
+        finally:
+            watching.remove()
+
+    trainer.train = watched
+    return watching
 
 
 def lightning_callback(steps=3, on_finding="raise", timeout=120):

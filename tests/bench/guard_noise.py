@@ -1,5 +1,7 @@
 """The noise of `replay`: right settings against a plain backward, in float32, TF32 and bf16. Needs a GPU for TF32.
 
+The page shows snippets/guard/noise.json.
+
 python tests/bench/guard_noise.py [--device cpu|cuda] [--processes 1|2] [--json FILE]
 """
 

@@ -72,10 +72,10 @@ def train(model, optimizer, steps=4):
 def nothing_left(model):
     from torch.optim import optimizer
 
+    hooks = [optimizer._global_optimizer_pre_hooks, *(m._forward_pre_hooks for m in model.modules())]
+    hooks += [p._post_accumulate_grad_hooks or {} for p in model.parameters()]
+    assert "readyonce_guard" not in {hook.__module__ for known in hooks for hook in known.values()}
     assert not hasattr(torch.autograd.backward, "__wrapped__")
-    assert not optimizer._global_optimizer_pre_hooks
-    assert not model._forward_pre_hooks
-    assert not any(p._post_accumulate_grad_hooks for p in model.parameters())
     assert not readyonce_guard._guards and not readyonce_guard._handles
 
 
@@ -236,10 +236,93 @@ def all_ranks_stop_before_anything_moves():
     except GuardError as error:
         text = str(error)
         assert {f.code for f in error.findings} == {"ranks", "twice"}
-    for part in ("before optimizer step 1", "linear.weight", "2 pieces", "how sure: sure", "already-trained/"):
+    parts = ("before optimizer step 1", "parameters: linear.weight", "modules: linear (Linear)", "2 pieces")
+    for part in (*parts, "how sure: sure", "guard/#twice"):
         assert part in text, text
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before))
     nothing_left(ddp)
+
+
+class Buffered(Net):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Module()
+        self.scale.register_buffer("mean", torch.zeros(1))
+        self.scale.register_buffer("spread", torch.ones(1))
+
+
+@together
+def a_finding_names_what_differs_and_where():
+    """What only rank 1 has otherwise, before training or after its first step."""
+
+    def start(model):
+        model.linear.bias.data += rank()
+
+    def buffers(model):
+        model.scale.spread += rank()
+
+    def frozen(model):
+        model.linear.weight.data += rank()
+
+    for change, code, name, module in (
+        (start, "start", "linear.bias", "linear (Linear)"),
+        (frozen, "start", "linear.weight", "linear (Linear)"),
+        (buffers, "buffers", "scale.spread", "scale (Module)"),
+    ):
+        model = Buffered()
+        model.linear.requires_grad_(change is not frozen)
+        ddp = DDP(model, broadcast_buffers=False)
+        change(model)
+        guard = watch(ddp, **quiet(steps=1))
+        train(ddp, sgd(ddp), 1)
+        found = {finding.code: finding for finding in guard.findings}
+        assert found[code].names == (name,) and found[code].modules == (module,), found
+        assert f'more: ReadyOnce, "Guard your training": guard/#{code}' in str(found[code])
+        label = "buffers" if code == "buffers" else "parameters"
+        assert f"{label}: {name}\n  modules: {module}\n" in str(found[code])
+        assert "sizes differ by up to " in found[code].detail
+
+
+@together
+def a_drift_names_what_drifted():
+    ddp = DDP(Net())
+    guard, optimizer = watch(ddp, **quiet()), sgd(ddp)
+    train(ddp, optimizer, 1)
+    ddp.module.head.weight.data += rank()
+    train(ddp, optimizer, 1)
+    drift = next(finding for finding in guard.findings if finding.code == "drift")
+    assert (drift.step, drift.names, drift.modules) == (1, ("head.weight",), ("head (Linear)",)), drift
+    guard.remove()
+
+
+@together
+def alike_inputs_and_other_settings_are_named():
+    ddp = DDP(Net())
+    guard = watch(ddp, **quiet(steps=1))
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=0.1 + rank())
+    ddp(torch.arange(4 * WIDTH).view(4, WIDTH).float()).sum().backward()
+    optimizer.step()
+    found = {finding.code: finding for finding in guard.findings}
+    assert found["settings"].detail == "lr=0.1, lr=1.1", found
+    assert found["data"].names == ("argument 1",) and found["data"].modules == ("the model (Net)",), found
+    guard.remove()
+
+
+@alone
+def integers_are_told_apart_without_a_large_copy():
+    from torch.profiler import ProfilerActivity, profile
+
+    tokens = torch.randint(50_000, (3, 1 << 20))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        size = readyonce_guard._norms([tokens, tokens[:, 1:], tokens.flatten().bfloat16()], integers=True)
+    held = peak = 0
+    for event in seen.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    kept = 2 * tokens.numel()  # the bfloat16 made here
+    assert peak - kept < 1 << 20, peak
+    assert abs(size[0] / tokens.double().norm().item() - 1) < 1e-5 and size[1] < size[0]
 
 
 @together
@@ -277,6 +360,34 @@ def the_frameworks_own_error_gets_our_sentence():
             notes = "".join(getattr(error, "__notes__", ()))
             assert "ready only once" in str(error)
             assert "ReadyOnce guard" in notes and "before optimizer step 1" in notes, notes
+
+
+@together
+def deepspeeds_own_assertion_speaks():
+    """Under ZeRO-3 it has no text at all."""
+    import importlib.util
+
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
+    for file, variant, says in (
+        ("RO-0004/repro.py", "zero1-accumulate-2", "has already been reduced"),
+        ("RO-0001/zero.py", "zero2-twice-reentrant-small-bucket-accumulate-1", "has already been reduced"),
+        ("RO-0001/zero.py", "zero3-twice-reentrant-default-bucket-accumulate-1", ""),
+    ):
+        spec = importlib.util.spec_from_file_location("repro", Path(__file__).resolve().parents[2] / "snippets" / file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        with readyonce_guard.automatic(timeout=20), contextlib.redirect_stdout(io.StringIO()):
+            try:
+                module.run(variant)
+                raise RuntimeError(f"{variant}: no assertion")
+            except AssertionError as error:
+                text = "".join(traceback.format_exception(error))
+                assert says in str(error) and (says or not str(error)), error
+        _, _, note = text.rpartition("AssertionError")
+        assert "ReadyOnce guard, at this error: [twice] before optimizer step 1" in note, text
+        assert "guard/#twice" in note and note.count("ReadyOnce guard") == 1, note
 
 
 @together
@@ -454,39 +565,112 @@ def watched_without_a_call():
     nothing_left(ddp)
 
 
-@together
-def callback_of_the_trainer():
+def trainer_of(reentrant=False, fails_at=None, **settings):
+    """A transformers Trainer, and the guard's callback that it has."""
     import transformers
 
     class Model(Net):
+        calls = 0
+
         def forward(self, x, labels=None):
+            self.calls += 1
+            if self.calls == fails_at:
+                raise KeyError("a batch without labels")
             out = super().forward(x)
             return {"loss": (out - 1).square().mean(), "logits": out}
 
+    arguments = transformers.TrainingArguments(
+        output_dir="/tmp/readyonce-trainer",
+        use_cpu=True,
+        max_steps=4,
+        per_device_train_batch_size=2,
+        save_strategy="no",
+        report_to=[],
+        disable_tqdm=True,
+        ddp_find_unused_parameters=False,
+        learning_rate=0.1,
+        optim="sgd",
+        **settings,
+    )
+    data = [{"x": torch.randn(WIDTH)} for _ in range(16)]
+    trainer = transformers.Trainer(Model(reentrant), arguments, train_dataset=data)
+    watcher = readyonce_guard.callback(trainer, timeout=10)
+    trainer.add_callback(watcher)
+    return trainer, watcher
+
+
+def trained(trainer):
+    """The error that ended it, or None."""
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            trainer.train()
+    except Exception as error:
+        return error
+
+
+@together
+def callback_of_the_trainer():
     for reentrant, accumulated in ((False, 1), (False, 3), (True, 1), (True, 3)):
-        data = [{"x": torch.randn(WIDTH)} for _ in range(16)]
-        arguments = transformers.TrainingArguments(
-            output_dir="/tmp/readyonce-trainer",
-            use_cpu=True,
-            max_steps=4,
-            per_device_train_batch_size=2,
-            gradient_accumulation_steps=accumulated,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            ddp_find_unused_parameters=False,
-            learning_rate=0.1,
-        )
-        trainer = transformers.Trainer(Model(reentrant), arguments, train_dataset=data)
-        watcher = readyonce_guard.callback(trainer, timeout=10)
-        trainer.add_callback(watcher)
-        try:
-            with contextlib.redirect_stdout(io.StringIO()):
-                trainer.train()
-            assert not reentrant and watcher.guard.done and watcher.guard.step == 3
-        except GuardError as error:
-            assert reentrant and trainer.state.global_step == 0, error
+        trainer, watcher = trainer_of(reentrant, gradient_accumulation_steps=accumulated)
+        error = trained(trainer)
+        if reentrant:
+            assert isinstance(error, GuardError) and trainer.state.global_step == 0, error
+        else:
+            assert error is None and watcher.guard.done and watcher.guard.step == 3
         assert watcher.guard.kind == "ddp"
+
+
+@together
+def callback_of_a_trainer_that_fails():
+    trainer, watcher = trainer_of(fails_at=2)
+    assert isinstance(trained(trainer), KeyError)
+    assert watcher.guard.done and watcher.guard.step == 1
+    nothing_left(trainer.model_wrapped)
+
+
+@together
+def callback_of_a_trainer_that_starts_again():
+    """As `auto_find_batch_size` does after an out-of-memory error."""
+    trainer, watcher = trainer_of()
+    trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
+    first = watcher.guard
+    assert trained(trainer) is None and first.done and watcher.guard is not first and watcher.guard.step == 3
+    nothing_left(trainer.model_wrapped)
+
+
+@together
+def callback_of_the_trainer_under_deepspeed():
+    import deepspeed
+    import transformers
+    from accelerate.state import AcceleratorState
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
+    cpu = os.environ.pop("ACCELERATE_USE_CPU")  # with it accelerate takes DDP
+    for stage, reentrant in ((0, False), (1, False), (2, False), (3, False), (3, True), (2, True)):
+        AcceleratorState._reset_state(reset_partial_state=True)
+        config = {
+            "train_micro_batch_size_per_gpu": "auto",
+            "gradient_accumulation_steps": "auto",
+            "zero_allow_untested_optimizer": True,
+            # All in one bucket DeepSpeed asserts by itself; in several ZeRO-3 trains wrong in silence.
+            "zero_optimization": {"stage": stage, "reduce_bucket_size": 60 if stage == 3 else 10**6},
+        }
+        trainer, watcher = trainer_of(reentrant, deepspeed=config)
+        error = trained(trainer)
+        assert (watcher.guard.kind, watcher.guard.stage) == ("zero", stage), (watcher.guard.lines, error)
+        if not reentrant:
+            assert error is None and watcher.guard.step == 3 and not watcher.guard.findings, (stage, error)
+        elif stage == 3:
+            assert isinstance(error, GuardError) and trainer.state.global_step == 0, error
+            assert [finding.code for finding in error.findings] == ["twice"]
+        else:
+            assert isinstance(error, AssertionError) and "[twice]" in "".join(error.__notes__), error
+        assert watcher.guard.done
+        nothing_left(trainer.model_wrapped)
+        del trainer, watcher, error
+    transformers.integrations.deepspeed.unset_hf_deepspeed_config()
+    AcceleratorState._reset_state(reset_partial_state=True)
+    os.environ["ACCELERATE_USE_CPU"] = cpu
 
 
 def main(results, *names):

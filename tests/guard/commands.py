@@ -15,6 +15,9 @@ from unittest import mock
 from readyonce import catalog, lab, launch
 
 RUNS = [  # incident, variant, environment: each framework's silent ones, and right ones beside them
+    ("RO-0002", "command-vision-both-find-unused-false", "ms-swift-3.5.3"),
+    ("RO-0004", "command-ddp-find-unused-false", "ms-swift-3.5.3"),
+    ("RO-0005", "command-no-term", "ms-swift-3.5.3"),
     ("RO-0004", "command-ddp-find-unused-false", "ms-swift-4.6.0"),
     ("RO-0004", "command-ddp-non-reentrant", "ms-swift-4.6.0"),
     ("RO-0004", "command-zero3", "ms-swift-4.6.0"),
