@@ -62,11 +62,13 @@ PASTED = (
 )
 
 
-def pasted(rules: engine.Rules, given: list[str], language: str) -> engine.Answer | None:
+def pasted(rules: Rules, given: list[str], language: str) -> Answer | None:
     """The answer where an error stands in place of a file's name, whole or as the words that a shell makes of it."""
     text = " ".join(given)
     if len(text.split()) < 3 or any(map(os.path.exists, given)):
         return None
+    from readyonce import diagnose as engine  # most calls need none
+
     told = engine.diagnose(rules, os.fsencode(text), "-", language)
     return None if told.json["kind"] == "unknown" else told
 
