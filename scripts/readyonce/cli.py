@@ -121,8 +121,9 @@ def diagnose(options) -> int:
     if sys.stdout is None:
         raise _usage("standard output is closed: there is nowhere to write the answer")
     rules = _rules()
-    for key, name in (("site", "SITE_URL"), ("repo", "REPO_URL")):
-        rules.data[key] = os.environ.get(name, rules.data[key]).rstrip("/")
+    rules.data["site"] = os.environ.get("SITE_URL", rules.data["site"]).rstrip("/")
+    if repository := os.environ.get("REPO_URL"):
+        rules.data["issue"] = links.new_issue(repository)
     faults: list[str] = []
     kinds = set()
     try:
