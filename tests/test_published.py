@@ -202,7 +202,7 @@ def test_not_found_recognises_an_id(browser, published, asked, found):
     to = [link.get_attribute("href") for link in shown.locator("a").all()]
     assert [link.removesuffix("/").rpartition("/")[2] for link in to[:2]] == ["diagnose", "errors"]
     titles = {file.file.short["zh" if zh else "en"] for file in KNOWN.incidents.values()}
-    assert {it.rpartition("RO-")[2][7:] for it in page.locator("[data-id] a:visible").all_inner_texts()} >= titles
+    assert {it.partition("RO-")[2][7:] for it in page.locator("[data-id] a:visible").all_inner_texts()} >= titles
     assert page.eval_on_selector_all("[data-id]", "all => all.map(it => it.dataset.id)") == list(KNOWN.incidents)
     guess = page.locator("#ro-guess a")
     assert [link.evaluate("link => link.href") for link in guess.all()] == ([address + found] if found else [])

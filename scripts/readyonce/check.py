@@ -603,9 +603,9 @@ def _each_page(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> N
     nothing is said of them."""
     recorded = _recorded(catalog)
     twins = {
-        page.path: pages["zh" if language == "en" else "en"].get(name)
-        for language in LANGUAGES
-        for name, page in pages[language].items()
+        catalog.root / "docs" / one / name: page
+        for one, other in (LANGUAGES, reversed(LANGUAGES))
+        for name, page in pages[other].items()
     }
     for language in LANGUAGES:
         places = render.places(catalog.root, language)
@@ -872,14 +872,16 @@ def _link(
     target: str,
     made: dict[str, str] | None,
     pages: dict[Path, Page],
-    twins: dict[Path, Page | None],
+    twins: dict[Path, Page],
 ) -> None:
-    """`twins`: each page in the other language. An anchor that the twin has was lost here, which is said there."""
+    """`twins`: each page in the other language. A page or an anchor that the twin has was lost here, which is said there."""
     if re.match(r"[a-z]+:", target):
         return
     name, _, anchor = target.partition("#")
     path = Path(os.path.normpath(page.path.parent / name)) if name else page.path
     if path not in pages and not path.is_file():
+        if path in twins:
+            return
         add(
             catalog,
             page.path,
@@ -888,7 +890,7 @@ def _link(
             "Mend it. Links go to .md files, relative to the page.",
         )
     elif anchor and (
-        not _has(pages[path], anchor, made) and not ((twin := twins[path]) and anchor in twin.ids)
+        not _has(pages[path], anchor, made) and not ((twin := twins.get(path)) and anchor in twin.ids)
         if path in pages
         else catalog.is_generated(path) and f"{{#{anchor}}}" not in catalog.text(path)
     ):

@@ -32,7 +32,7 @@ def bounds(condition: Condition) -> list[tuple[str, str]]:
     return _bounds(condition) if isinstance(condition, str) else []
 
 
-@lru_cache(maxsize=4096)  # the same few conditions are asked of every run
+@lru_cache(maxsize=4096)
 def _bounds(condition: str) -> list[tuple[str, str]]:
     parts = [_COMPARISON.fullmatch(part.strip()) for part in condition.split(",")]
     return [part.groups() for part in parts] if all(parts) else []
@@ -40,7 +40,12 @@ def _bounds(condition: str) -> list[tuple[str, str]]:
 
 def holds(condition: Condition, value: Value) -> bool:
     if isinstance(condition, list):
-        return any(holds(one, value) for one in condition)
+        return any(_holds(one, value) for one in condition)
+    return _holds(condition, value)
+
+
+@lru_cache(maxsize=1 << 16, typed=True)  # the same few are asked of every run, a million times; 1 is not True
+def _holds(condition: Value, value: Value) -> bool:
     if compared := bounds(condition):
         return all(_compare(version(value), sign, version(bound)) for sign, bound in compared)
     return str(condition).lower() == str(value).lower()  # YAML's `true` and JSON's are one
@@ -103,8 +108,9 @@ def _leaves(runs: list[tuple[Facts, str]], names: Sequence[str], path: tuple) ->
     for questions in (_questions, _told) if len(labels) > 1 else ():
         for name in names:
             for condition in questions(name, runs):
-                inside = [run for run in runs if _answer(name, condition, run[0])]
-                outside = [run for run in runs if not _answer(name, condition, run[0])]
+                inside, outside = [], []
+                for run in runs:
+                    (inside if _answer(name, condition, run[0]) else outside).append(run)
                 mixture = _mixture(inside) + _mixture(outside)
                 if inside and outside and (best is None or mixture < best[0] - 1e-9):
                     best = mixture, name, condition, inside, outside

@@ -7,10 +7,7 @@
   field.setAttribute("aria-label", zh ? "只看含有这些词的说法" : "Only claims with these words")
   const status = document.createElement("span")
   status.setAttribute("role", "status")
-  const box = document.createElement("p")
-  box.className = "ro-filter"
-  box.append(field, status)
-  document.getElementById("contradictions").before(box)
+  document.querySelector(".ro-filter").append(field, status)
 
   const all = [...document.querySelectorAll("article :is(tbody tr, .ro-claim, p[id*='-claim-'])")]
   const texts = new Map(all.map(it => [it, it.textContent.toLowerCase()]))

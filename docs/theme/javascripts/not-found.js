@@ -10,6 +10,7 @@
   if (link) {
     const guess = link.cloneNode(true)
     guess.href += location.hash
+    guess.removeAttribute("data-language")
     const said = language === "zh" ? "你要找的可能是：" : "You may be looking for "
     document.querySelector("#ro-guess").append(said, guess)
   }
