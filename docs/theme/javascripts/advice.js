@@ -3,8 +3,7 @@
   const zh = document.documentElement.lang.startsWith("zh")
   const field = document.createElement("input")
   field.type = "search"
-  field.placeholder = zh ? "只看：find_unused_parameters、ZeRO-3、版本……" : "Only: find_unused_parameters, ZeRO-3, version ..."
-  field.setAttribute("aria-label", zh ? "只看含有这些词的说法" : "Only claims with these words")
+  field.placeholder = field.ariaLabel = zh ? "筛选，例如 ZeRO-3" : "Filter, for example ZeRO-3"
   const status = document.createElement("span")
   status.setAttribute("role", "status")
   document.querySelector(".ro-filter").append(field, status)

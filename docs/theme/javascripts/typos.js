@@ -13,10 +13,15 @@ globalThis.readyonceTypos = (typed, query, search) => {
   const none = document.createElement("div")
   none.className = "md-search-result__meta"
   none.hidden = true
-  none.append(zh ? "可以看：" : "Look into: ", ...elsewhere().flatMap((link, place) => (place ? [" · ", link] : [link])))
+  const ways = [zh ? "可以看：" : "Look into: ", ...elsewhere().flatMap((link, place) => (place ? [" · ", link] : [link]))]
   const list = document.querySelector(".md-search-result__list")
   document.querySelector(".md-search-result__meta").after(note, none)
-  new MutationObserver(() => (none.hidden = !typed().trim() || list.childElementCount > 0)).observe(none.parentNode, { childList: true, subtree: true })
+  new MutationObserver(() => {
+    const found = !typed().trim() || list.childElementCount > 0
+    if (found === none.hidden) return
+    none.hidden = found
+    none.replaceChildren(...(found ? [] : ways)) // the arrow keys go through all links, also through what is hidden
+  }).observe(none.parentNode, { childList: true, subtree: true })
 
   const read = new Map() // word → how it is read; of the last query
   let near = () => undefined // until the index has come
