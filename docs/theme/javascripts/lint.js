@@ -133,11 +133,15 @@ function readyonceLint() {
     return null;
   }
 
+  function copies(state, letters) {
+    state.copied += letters;
+    if (state.copied > COPIED) throw new Unreadable("grown", 1, GROWTH >> 20);
+  }
+
   /** What a shell that is started knows: what is exported. All else that the script sets is not known there. */
   function child(state, assigned) {
     const handed = [...state.variables].filter(([name, it]) => it && state.exported.has(name));
-    state.copied += 16 * (state.variables.size + state.exported.size + handed.reduce((sum, [, it]) => sum + it.length, 0));
-    if (state.copied > COPIED) throw new Unreadable("grown", 1, GROWTH >> 20);
+    copies(state, 16 * (state.variables.size + state.exported.size + handed.reduce((sum, [, it]) => sum + it.length, 0)));
     const variables = new Map([...state.variables.keys()].map((name) => [name, null]));
     for (const [name, it] of handed) variables.set(name, [...it]);
     for (const [name, values] of assigned) variables.set(name, values);
@@ -165,8 +169,7 @@ function readyonceLint() {
       } else if (more === "text") {
         if (before && values) {
           const first = before.length ? before[0] : "";
-          state.copied += first.length;
-          if (state.copied > COPIED) throw new Unreadable("grown", 1, GROWTH >> 20);
+          copies(state, first.length);
           before[0] = first + values[0];
         }
         values = before && values ? before : null;

@@ -13,6 +13,7 @@ from typing import NamedTuple
 SIZE = 8 << 20  # characters of a script
 GROWTH = 1 << 20  # characters that its variables may expand to
 COPIED = 64 << 20  # characters that are copied where a variable is added to
+EXPANDED = f"its variables expand to more than {GROWTH >> 20} million characters"
 DEPTH = 8  # of defaults within defaults, and of eval
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?=)")
@@ -62,6 +63,16 @@ class _State:
         self.exported = set(exported)
         self.depth = 0  # of compound commands around
         self.grown, self.copied = grown, copied
+
+    def grows(self, letters: int, line: int) -> None:
+        self.grown += letters
+        if self.grown > GROWTH:
+            raise Unreadable(EXPANDED, line)
+
+    def copies(self, letters: int) -> None:
+        self.copied += letters
+        if self.copied > COPIED:
+            raise Unreadable(EXPANDED)
 
 
 def commands(text: str, first_line: int = 1, asked: Collection[str] = ()) -> list[Command]:
@@ -125,9 +136,7 @@ def _inner(words: list[Word]) -> Word | None:
 def _child(state: _State, assigned: list[tuple]) -> _State:
     """What a shell that is started knows: what is exported. All else that the script sets is not known there."""
     handed = {name: it for name, it in state.variables.items() if it is not None and name in state.exported}
-    state.copied += 16 * (len(state.variables) + len(state.exported) + sum(map(len, handed.values())))
-    if state.copied > COPIED:
-        raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters")
+    state.copies(16 * (len(state.variables) + len(state.exported) + sum(map(len, handed.values()))))
     child = _State({*state.exported, *(it[0] for it in assigned)}, state.grown, state.copied)
     child.variables = dict.fromkeys(state.variables) | {name: [*it] for name, it in handed.items()}
     child.variables |= {name: values for name, values, _ in assigned}
@@ -164,9 +173,7 @@ def _assign(state: _State, assigned: list[tuple], exported: bool, inline: bool =
             before += values  # in place: a script may do so a million times
             values = before
         elif more == "text":  # behind what is there, or behind a list's first
-            state.copied += sum(map(len, before[:1]))
-            if state.copied > COPIED:
-                raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters")
+            state.copies(sum(map(len, before[:1])))
             before[:1] = ["".join((*before[:1], *values))]
             values = before
         elif state.depth and name in state.variables and before != values:
@@ -404,9 +411,7 @@ class _Reader:
             return None, False
         values = self.state.variables[name]
         if values is not None:
-            self.state.grown += sum(map(len, values))
-            if self.state.grown > GROWTH:
-                raise Unreadable(f"its variables expand to more than {GROWTH >> 20} million characters", self.line)
+            self.state.grows(sum(map(len, values)), self.line)
         return values, True
 
     def _parameter(self, inside: str) -> tuple[list[str] | None, bool]:
