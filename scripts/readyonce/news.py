@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def news(root: Path) -> Iterator[News]:
         after = before
 
 
+@lru_cache(maxsize=DAYS)  # a commit stays what it is: the other language asks for the same, and `serve` again and again
 def _states(root: Path, commit: str) -> dict[str, State] | None:
     """Of all incidents at a commit; None where today's program does not understand all of its files."""
     with tempfile.TemporaryDirectory() as folder:
