@@ -8,9 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
-from readyonce.catalog import Catalog, Language
+from readyonce.catalog import Catalog, Language, parse_yaml
 from readyonce.lint.judge import LEVELS, Finding, judge
 from readyonce.lint.launch import Launch, Option
 from readyonce.words import table
@@ -70,19 +68,18 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
     for repository, releases in _releases(catalog).items():
         answered: dict = {}
         for release, about in releases.items():
-            versions = {name: str(it) for name, it in about["versions"].items()}
-            for told in stored.get(repository, {}).get(str(release), []):
+            for told in stored.get(repository, {}).get(release, []):
                 options = {name: Option(value, "", 0) for name, value in told["options"].items()}
                 launch = Launch(told["command"], "", 0, options, frameworks=told["frameworks"])
                 launch.processes, launch.blind = told.get("processes"), told.get("blind", False)
                 launch.unread = told.get("unread", [])
-                judged = judge(rules, launch, versions, language, answered.setdefault(str(versions), {}))
-                found += [Example(repository, str(release), about["commit"], it, judged) for it in told["places"]]
+                judged = judge(rules, launch, about["versions"], language, answered.setdefault(release, {}))
+                found += [Example(repository, release, about["commit"], it, judged) for it in told["places"]]
     return found
 
 
 def _releases(catalog: Catalog) -> dict[str, dict[str, dict]]:
-    return yaml.safe_load(catalog.text(catalog.root / "snippets" / "lint" / "examples.yml"))
+    return parse_yaml(catalog.text(catalog.root / "snippets" / "lint" / "examples.yml"))
 
 
 def _counts(catalog: Catalog, public: list[Example], language: Language) -> str:
@@ -90,7 +87,7 @@ def _counts(catalog: Catalog, public: list[Example], language: Language) -> str:
     rows = [[WORDS[it][language] for it in ("repository", "launches", *columns)]]
     for repository, releases in _releases(catalog).items():
         for release, about in releases.items():
-            here = Counter(it.level for it in public if (it.repository, it.release) == (repository, str(release)))
+            here = Counter(it.level for it in public if (it.repository, it.release) == (repository, release))
             pinned = ", ".join(f"{name} {it}" for name, it in about["versions"].items() if it != release)
             name = f"[{repository} {release}](https://github.com/{repository}/tree/{about['commit']})"
             name += f"<br>{WORDS['with'][language].format(pinned)}" if pinned else ""
