@@ -66,22 +66,22 @@ TEXTS: dict[str, dict[Language, str]] = {
     "goes-on": {"en": "runs to its end", "zh": "一直跑完"},
     "stops": {"en": "stopped before step {}", "zh": "在第 {} 步之前停下"},
     "number": {"en": "Number", "zh": "数量"},
-    "silent-runs": {"en": "Silent runs", "zh": "不报错的错误运行"},
+    "silent-runs": {"en": "Silent runs", "zh": "不报错却训错的运行"},
     "with-guard": {"en": "Run with the guard", "zh": "带防护脚本跑过"},
     "precision": {"en": "Precision", "zh": "精度"},
-    "setting": {"en": "Checkpointing", "zh": "检查点"},
+    "setting": {"en": "Checkpointing", "zh": "梯度检查点"},
     "off": {"en": "Off by", "zh": "偏差"},
     "two": {"en": "Two replays", "zh": "两次重算之间"},
     "non-reentrant": {"en": "non-reentrant (right)", "zh": "非可重入（正确）"},
     "reentrant, repeated": {"en": "reentrant, repeated (wrong)", "zh": "可重入，重复运行（错误）"},
     "not-measured": {"en": "not measured: needs a GPU", "zh": "没有测：需要 GPU"},
-    "flagged-all": {
+    "watched": {
         "en": "[The guard](guard.md) was with {watched} of the {silent} silent runs, {commands} of them frameworks' own "
         "commands, and flagged {flagged}.",
-        "zh": "{silent} 次不报错的错误运行中，[防护脚本](guard.md)看过 {watched} 次（其中 {commands} 次是框架自己的命令），"
-        "报出了 {flagged} 次。",
+        "zh": "不报错却训错的运行共 {silent} 次，[防护脚本](guard.md)盯过其中 {watched} 次（{commands} 次是框架自带的命令），{flagged}。",
     },
-    "all-of-them": {"en": "all of them", "zh": "全部"},
+    "flagged-all": {"en": "all of them", "zh": "全都指出来了"},
+    "flagged-some": {"en": "{} of them", "zh": "指出了 {} 次"},
 }
 PRECISIONS = ("float32", "tf32", "bf16 autocast", "bf16")  # as tests/bench/guard_noise.py calls them
 MISSED_ZH = {
@@ -256,11 +256,11 @@ def sentence(catalog: Catalog, commands: dict, language: Language) -> str:
     runs = [it for runs in silent(catalog, commands).values() for it in runs]
     watched = [(is_command, flagged) for is_command, flagged in runs if flagged is not None]
     flagged = sum(it for _, it in watched)
-    return TEXTS["flagged-all"][language].format(
+    return TEXTS["watched"][language].format(
         silent=len(runs),
         watched=len(watched),
         commands=sum(is_command for is_command, _ in watched),
-        flagged=TEXTS["all-of-them"][language] if flagged == len(watched) else flagged,
+        flagged=TEXTS["flagged-all" if flagged == len(watched) else "flagged-some"][language].format(flagged),
     )
 
 
