@@ -13,7 +13,6 @@ _KEPT = re.compile(r"(?s)(<(code|pre|script|style|textarea)\b.*?</\2>)")
 # Names and white space in a listing: the theme gives them the colour of what is around them. A tenth of a long listing's weight.
 _UNCOLOURED = re.compile(r'<span class="[nw]">([^<]*)</span>')
 
-
 # A claim's mark: a link in a row that opens. The control that copies its address stands below the row.
 _MARK = re.compile(r'<a class="headerlink"[^>]*>[^<]*</a>(?=</h4>)')
 

@@ -1,6 +1,6 @@
 // Comes when somebody turns to the search field. A word that no page has is read as one that pages have and that one slip
-// away is typed alike, and a dotted name that no page has as its parts; the line above the hits says so. Chinese typed in another language's pages is led to the Chinese
-// ones. Where nothing is found, it says where else to look.
+// away is typed alike, and a dotted name that no page has as its parts; the line above the hits says so. Chinese typed in
+// another language's pages is led to the Chinese ones. Where nothing is found, it says where else to look.
 //
 // typed: what stands in the field. query: what the theme is asked for a text; asks `mended` for each word.
 // search: searches again.
