@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, ending, lab, site
+from readyonce import catalog, diagnose, ending, lab, site
 from support.hosting import behind_nginx, free_port, headers, served
 from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, selected
 
@@ -146,3 +146,10 @@ def names(built) -> list[str]:
 def copy(tmp_path) -> Path:
     """A copy of the project's sources, to be broken."""
     return copy_of(ROOT, tmp_path / "copy")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks so small that many texts can be tried; the margins are as they are."""
+    monkeypatch.setattr(diagnose, "WHOLE", 1000)
+    monkeypatch.setattr(diagnose, "BLOCK", 96 << 10)

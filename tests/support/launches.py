@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import resource
+import subprocess
+import sys
 
 import yaml
 
 from readyonce.lint import launch, rules
-from support.project import KNOWN, TESTS
+from support.project import KNOWN, ROOT, TESTS
 
 RULES = json.loads(json.dumps(rules.compile_rules(KNOWN, "https://wiki.example")))
 READER = launch.Reader(RULES["stacks"])
@@ -47,3 +50,15 @@ HOSTILE = {
 HOSTILE |= {
     name: f"{text}\nswift sft" for name, text in HOSTILE.items() if name.endswith(".sh") and "swift" not in text
 }
+
+
+def linted(*arguments, cwd=None, timeout=60, memory=None):
+    return subprocess.run(
+        [sys.executable, "-m", "readyonce.cli", "lint", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=timeout,
+        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "scripts"), "READYONCE_ROOT": str(ROOT)},
+        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
+    )

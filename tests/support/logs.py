@@ -6,8 +6,6 @@ import json
 import random
 import re
 
-import pytest
-
 from readyonce import catalog, diagnose, rules
 from readyonce.catalog import LANGUAGES
 from support.project import KNOWN, TESTS, command
@@ -207,13 +205,6 @@ def padded(chance, count, least):
             before += "x" * (room - len(before) - 1) + "\n" * (room > len(before))
         after = PLAIN * max(4, (least - room) // len(PLAIN))
         yield f"{PLAIN * 4}{text}{PLAIN * 4}", before + text + after, before.count("\n") - 4
-
-
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks so small that many texts can be tried; the margins are as they are."""
-    monkeypatch.setattr(diagnose, "WHOLE", 1000)
-    monkeypatch.setattr(diagnose, "BLOCK", 96 << 10)
 
 
 def shifted(answer, lines):

@@ -6,17 +6,13 @@ sources; `confusers.yml` has what must not be taken for an error.
 
 import gzip
 import json
-import os
-import random
 import re
 import subprocess
 import sys
-import time
-import zipfile
 
 import pytest
 
-from readyonce import catalog, diagnose, report, rules
+from readyonce import diagnose, report, rules
 from readyonce.catalog import LANGUAGES
 from support.logs import (
     CHANGES,
@@ -188,18 +184,6 @@ def test_part_of_an_error(text, families):
     assert answer["error"] is None and answer["incidents"] == [] and answer["fix"] is None
 
 
-def test_an_exception_that_is_cut_in_a_large_log():
-    """Only its own line is asked there, and it is not called an error of somebody else."""
-    log = (
-        "{'loss': 0.5}\n" * 100_000
-        + "Expected to mark a variable ready only once\n"
-        + "RuntimeError: Expected to mark a variable rea\n"
-    )
-    answer = told(log)
-    assert (answer.json["kind"], answer.json["line"]) == ("fragment", 100_002)
-    assert answer.json["words_of"] == ["ddp-ready-twice"] and answer.note is None
-
-
 def test_ordinary_text_holds_no_part_of_an_error():
     """Source, notes and logs of other failures, in pieces as people paste; of the libraries: runs/test_libraries.py."""
     paths = [*(ROOT / "scripts").rglob("*.py"), *TESTS.rglob("*.py"), ROOT / "README.md", ROOT / "LICENSE"]
@@ -326,43 +310,6 @@ def test_json_has_the_agreed_keys_and_no_other_family():
 # ------------------------------------------------------------------------------ both engines
 
 
-@pytest.mark.parametrize(
-    "unit",
-    [
-        "Expected",
-        "Expected\n",
-        "The parameter",
-        "The parameter has already\n",
-        "\x1b[",
-        "\x1b[0;",
-        "[rank0]:",
-        "a.",
-        "EI0002 ",
-        '"',
-        "> ",
-    ]
-    + [
-        "a" * 60 + "\n",
-        "RuntimeError: Expected to mark a variable ready only\n",
-        "[",
-        "2025-03-11 10:00:00 ",
-        "E  E  ",
-    ],
-    ids=repr,
-)
-def test_time_grows_with_the_length_only(unit):
-    def seconds(size):
-        text = (unit * (size // len(unit) + 1))[:size]
-        best = float("inf")
-        for _ in range(3):
-            start = time.process_time()
-            told(text)
-            best = min(best, time.process_time() - start)
-        return best
-
-    assert seconds(200_000) < 8 * seconds(50_000) + 0.2
-
-
 # ------------------------------------------------------------------------------ the command
 
 
@@ -407,48 +354,11 @@ def test_folders_globs_and_gzip(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content",
-    [b"", b" \n\n", bytes(range(256)) * 99, b"\xff\xfe\xfa" * 999, b"x" * 6_000_000, b"\x1f\x8b broken", b"\xe4\xb8"],
-    ids=["empty", "blank", "binary", "undecodable", "one huge line", "broken gzip", "half a character"],
-)
-@pytest.mark.parametrize("form", ["text", "json", "markdown"])
-def test_bad_input_gets_an_answer(tmp_path, content, form):
-    path = tmp_path / "input"
-    path.write_bytes(content)
-    said = run(path, "--format", form)
-    assert said.returncode in (1, 2) and "Traceback" not in said.stderr
-    assert said.stdout.strip() or said.stderr.strip()
-
-
-@pytest.mark.parametrize(
     "arguments", [["no-such-file.log"], ["--github-event", "no-such-file.json"], ["--format", "xml"]]
 )
 def test_bad_usage(arguments):
     said = run(*arguments)
     assert said.returncode == 2 and said.stderr.strip() and "Traceback" not in said.stderr
-
-
-def test_a_large_log_has_the_answer_of_a_small_one(tmp_path):
-    """Above 1 MiB only parts are read in full; line and answer are the same."""
-    chance = random.Random(7)
-    line = "[rank{}]: {{'loss': {:.4f}, 'grad_norm': {:.3f}, 'learning_rate': 1e-05, 'epoch': {:.2f}}}\n"
-    before = [
-        line.format(chance.randrange(8), chance.random(), chance.random(), chance.random()) for _ in range(90_000)
-    ]
-    decoy = "WARNING: find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters\n"
-    before[30_000] = decoy
-    before[60_000] = "INFO If you see `RuntimeError: Expected to mark a variable ready only once.` read the guide\n"
-    for path in LOGS:
-        expected, text = read(path)
-        if "error" not in expected or expected["error"] == "inputs-without-grad":
-            continue
-        big = ("".join(before) + text).encode()
-        assert len(big) > diagnose.WHOLE
-        answer = diagnose.diagnose(ENGINE, big)
-        small = told(text)
-        assert answer.json["error"] == expected["error"], path.stem
-        assert answer.json["line"] == small.json["line"] + len(before)
-        assert (answer.json["line"], small.around[3][1]) in answer.around or len(small.around) < 4
 
 
 def test_comment_for_an_issue(tmp_path):
@@ -481,34 +391,6 @@ def test_a_log_gives_no_orders_to_the_terminal(tmp_path):
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", run(path, "--format", form).stdout)
 
 
-NAMES = [
-    b"\x1b]0;title\x07\x1b[2Jx.log",
-    "x\u009b31m\u202egol.log".encode(),
-    b"\xff\xfe.log",
-    b"line\nbreak\rx.log",
-    b"<script>alert(1)<img src=x onerror=alert(1)>.log",
-    b"```\n@everyone",
-    b"--x\x1b[2J",
-]
-
-
-@pytest.mark.parametrize("name", NAMES, ids=repr)
-@pytest.mark.parametrize("form", ["text", "json", "markdown"])
-def test_a_file_name_gives_no_orders(tmp_path, form, name):
-    name = os.fsdecode(name)
-    path = tmp_path / name
-    path.write_text("RuntimeError: 'weight' must be 2-D", encoding="utf-8")
-    broken = path.with_name(f"{name}.gz")
-    broken.write_bytes(b"\x1f\x8b broken")
-    given = [[path], [tmp_path], [broken], [tmp_path / f"no {name}"], [f"--{name}"], ["--github-event", path]]
-    for number, arguments in enumerate(given):
-        said = run("--format", form, *arguments, errors="surrogateescape")
-        assert "Traceback" not in said.stderr and said.returncode in (0, 2)
-        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\udc80-\udcff]", said.stdout + said.stderr)
-        if form == "json" and number == 0:
-            assert json.loads(said.stdout)["file"] == str(path)
-
-
 def test_diagnose_imports_nothing_heavy(tmp_path):
     path = tmp_path / "log"
     path.write_text(error("no-grad-fn"), encoding="utf-8")
@@ -523,54 +405,6 @@ def test_diagnose_imports_nothing_heavy(tmp_path):
 
 def test_the_rules_are_small():
     assert all(len(rules.to_script(RULES, language).encode()) < 44_000 for language in LANGUAGES)
-
-
-def test_wheel_works_without_project_and_dependencies(tmp_path):
-    """In an environment that has nothing else, away from the checkout."""
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    made = subprocess.run(build, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(tmp_path / "site")
-    guard = "readyonce_guard.py"  # `from readyonce_guard import watch`; it stands in git once
-    assert (tmp_path / "site" / guard).read_bytes() == (ROOT / "snippets" / "guard" / guard).read_bytes()
-    (tmp_path / "train.log").write_text(read(LOGS[0])[1], encoding="utf-8")
-    away = {key: value for key, value in os.environ.items() if not key.startswith(("READYONCE", "PYTHON"))}
-
-    def readyonce(*arguments):
-        # -S -I: neither site-packages nor this checkout can be seen.
-        script = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from readyonce.cli import main; sys.exit(main())"
-        return subprocess.run(
-            [sys.executable, "-I", "-S", "-c", script, *arguments],
-            cwd=tmp_path,
-            env=away,
-            capture_output=True,
-            text=True,
-        )
-
-    said = readyonce("diagnose", "train.log", "--format", "json")
-    assert said.returncode == 0 and json.loads(said.stdout)["error"] == "ddp-ready-twice", said.stderr
-    for language in ("en", "zh"):
-        article = readyonce("explain", "RO-0001", "--lang", language)
-        assert article.returncode == 0 and KNOWN.incidents["RO-0001"].file.title[language] in article.stdout
-    assert readyonce("explain", "RO-9999").returncode == 2
-    (tmp_path / "train.sh").write_text("NPROC_PER_NODE=2 swift sft --model m\n", encoding="utf-8")
-    (hook,) = catalog.parse_yaml((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
-    program, *words = hook["entry"].split()
-    said = readyonce(*words, "--with", "ms-swift==3.5.3", "train.sh")
-    assert program == "readyonce" and said.returncode == 1 and "[ddp-ready-twice]" in said.stdout, said.stderr
 
 
 # ------------------------------------------------------------------------------ compiled rules are never stale

@@ -3,31 +3,15 @@
 import json
 import random
 import re
-import resource
 import shlex
-import subprocess
-import sys
 
 import pytest
 import yaml
 
 from readyonce import cli, lab
-from readyonce.lint import examples, judge, launch, report, shell
-from support.launches import COMMANDS, HOSTILE, PUBLIC, READER, RULES, TRAPS
+from readyonce.lint import examples, judge, launch, report
+from support.launches import COMMANDS, PUBLIC, READER, RULES, TRAPS, linted
 from support.project import KNOWN, ROOT
-
-
-def command(*arguments, cwd=None, timeout=60, memory=None):
-    return subprocess.run(
-        [sys.executable, "-m", "readyonce.cli", "lint", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        timeout=timeout,
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "scripts"), "READYONCE_ROOT": str(ROOT)},
-        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
-    )
-
 
 # ------------------------------------------------------------------------------ what it reads
 
@@ -242,18 +226,18 @@ def test_exit_codes_and_forms(tmp_path):
         "NPROC_PER_NODE=2 swift sft --model m --gradient_checkpointing_kwargs '{\"use_reentrant\": false}'\n"
     )
     broken.write_text("a: [1\nb: 2\n")
-    assert command(good).returncode == 0
-    done = command(bad)
+    assert linted(good).returncode == 0
+    done = linted(bad)
     assert done.returncode == 1 and f"{bad}:1: error: stops: Expected to mark" in done.stdout
     assert "1 launch in 1 file: 1 error." in done.stdout
-    done = command(bad, broken, good)
+    done = linted(bad, broken, good)
     assert done.returncode == 2 and "broken.yaml:" in done.stderr and "1 error" in done.stdout
-    told = json.loads(command(bad, "--format", "json").stdout)
+    told = json.loads(linted(bad, "--format", "json").stdout)
     assert told["code"] == "ddp-ready-twice" and told["line"] == 1 and told["fix"].startswith("--gradient")
-    sarif = json.loads(command(bad, "--format", "sarif").stdout)["runs"][0]
+    sarif = json.loads(linted(bad, "--format", "sarif").stdout)["runs"][0]
     assert sarif["results"][0]["locations"][0]["physicalLocation"]["region"]["startLine"] == 1
     assert sarif["tool"]["driver"]["rules"][sarif["results"][0]["ruleIndex"]]["id"] == "ddp-ready-twice"
-    assert command(bad, "--format", "github").stdout.startswith(f"::error file={bad},line=1,title=ddp-ready-twice::")
+    assert linted(bad, "--format", "github").stdout.startswith(f"::error file={bad},line=1,title=ddp-ready-twice::")
 
 
 def test_the_pattern_of_the_task_finds_each_finding(tmp_path):
@@ -264,7 +248,7 @@ def test_the_pattern_of_the_task_finds_each_finding(tmp_path):
         "NPROC_PER_NODE=2 swift sft --model m\n"
         "torchrun --nproc_per_node 2 t.py --use_lora --gradient_checkpointing --deepspeed elsewhere.json\n"
     )
-    said = [line for line in command(bad, "--all").stdout.splitlines() if not line.startswith(" ")]
+    said = [line for line in linted(bad, "--all").stdout.splitlines() if not line.startswith(" ")]
     found = [match for line in said if (match := re.match(pattern["regexp"], line))]
     assert [it[pattern["severity"]] for it in found] == ["warning", "note"] and len(said) == 3, said  # and the summary
     assert [(it[pattern["file"]], it[pattern["line"]]) for it in found] == [(str(bad), "1"), (str(bad), "2")]
@@ -283,8 +267,8 @@ def test_a_command_line_after_two_dashes():
         "--gradient_checkpointing",
         "True",
     ]
-    assert command("--with", "transformers==4.57.1", *words).returncode == 1
-    assert command("--with", "transformers==5.1.0", *words).returncode == 0
+    assert linted("--with", "transformers==4.57.1", *words).returncode == 1
+    assert linted("--with", "transformers==5.1.0", *words).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -297,7 +281,7 @@ def test_a_command_line_after_two_dashes():
     ],
 )
 def test_bad_usage_says_what_to_do(arguments, says, tmp_path):
-    done = command(*arguments, cwd=tmp_path)
+    done = linted(*arguments, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr and "Traceback" not in done.stderr
 
 
@@ -328,17 +312,6 @@ def test_the_skill_for_coding_agents_names_commands_that_are_there():
 
 # ------------------------------------------------------------------------------ hostile input
 
-MOST = 512 << 20  # bytes that the command may ask for
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_input_ends_and_says_so(name, tmp_path):
-    (tmp_path / name).write_text(HOSTILE[name])
-    done = command(tmp_path / name, timeout=50, memory=MOST)
-    assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr
-    if done.returncode == 2:
-        assert name in done.stderr
-
 
 def test_it_executes_nothing(tmp_path):
     mark = tmp_path / "mark"
@@ -347,21 +320,5 @@ def test_it_executes_nothing(tmp_path):
     )
     (tmp_path / "a.yaml").write_text(f"a: !!python/object/apply:os.system ['touch {mark}']\n")
     (tmp_path / "a.py").write_text(f"open({str(mark)!r}, 'w')\n")
-    command(tmp_path)
+    linted(tmp_path)
     assert not mark.exists()
-
-
-def test_random_damage_never_ends_in_a_traceback():
-    chance = random.Random(7)
-    texts = [trap["script"] for trap in TRAPS.values()]
-    signs = list("'\"\\$`(){}[]|&;<>\n=#@*-! \t\0") + ["${", "$(", "<<", "[@]}", "--", "'{\"a\": 1}'"]
-    for _ in range(2000):
-        text = chance.choice(texts)
-        for _ in range(chance.randrange(1, 6)):
-            at = chance.randrange(len(text) + 1)
-            text = text[:at] + chance.choice(signs) + text[at + chance.randrange(3) :]
-        try:
-            for found in READER.script("train.sh", text):
-                judge.judge(RULES, found, {})
-        except shell.Unreadable:
-            pass
