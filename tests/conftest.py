@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, diagnose, ending, lab, site
+from readyonce import catalog, conditions, diagnose, ending, lab, render, site
 from support.hosting import behind_nginx, free_port, headers, served
-from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, selected
+from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of, selected
 
 
 def ended(number: int, frame) -> None:
@@ -153,3 +153,28 @@ def small_blocks(monkeypatch):
     """Blocks so small that many texts can be tried; the margins are as they are."""
     monkeypatch.setattr(diagnose, "WHOLE", 1000)
     monkeypatch.setattr(diagnose, "BLOCK", 96 << 10)
+
+
+@pytest.fixture(scope="module")
+def remembered():
+    """For who checks one copy again and again: what was made of the same metadata, or the same runs, is not made anew."""
+    separate, includes = conditions.separate, render.includes
+    separated, made = {}, {}
+
+    def separate_once(runs, names):
+        key = tuple((tuple(facts.items()), label) for facts, label in runs), tuple(names)
+        if key not in separated:
+            separated[key] = separate(runs, names)
+        return separated[key]
+
+    def make_once(catalog, language):
+        key = digest_of(catalog.root / "snippets"), language
+        if key not in made:
+            made.clear()  # it is much, and mostly the last that is asked for
+            made[key] = includes(catalog, language)
+        return dict(made[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conditions, "separate", separate_once)
+        patch.setattr(render, "includes", make_once)
+        yield

@@ -59,7 +59,7 @@ def small(tmp_path_factory):
 
 
 @pytest.fixture
-def told(small, monkeypatch, capsys):
+def told(small, remembered, monkeypatch, capsys):
     """Runs `readyonce` on the copy, here; returns its exit code and what it said. What has not changed is not read twice."""
     monkeypatch.setenv("READYONCE_ROOT", str(small))
     monkeypatch.setattr(cli, "ENDING", [])

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.request
 
-from support.project import as_in_a_terminal, edit
+from support.project import as_in_a_terminal, command, edit
 
 
 def read(address: str) -> str:
@@ -25,7 +25,7 @@ def wait_for(condition, seconds=60):
     return False
 
 
-def test_serve_rebuilds_the_language_concerned(copy, tmp_path):
+def test_serve_rebuilds_the_language_concerned_and_has_its_port_alone(copy, tmp_path):
     log = tmp_path / "log.txt"
     with log.open("w") as output:
         process = subprocess.Popen(
@@ -51,22 +51,12 @@ def test_serve_rebuilds_the_language_concerned(copy, tmp_path):
         edit(copy / "snippets/RO-0001/incident.yml", "status: actve", "status: withdrawn")
         assert wait_for(lambda: "This incident is withdrawn." in read(address + "incidents/RO-0001/")), log.read_text()
         assert wait_for(lambda: "该事故已撤回。" in read(address + "zh/incidents/RO-0001/"))
+        assert wait_for(lambda: "site/index.html" in log.read_text()[said:])
+
+        port = address.rstrip("/").rpartition(":")[2]  # which is taken now
+        told = command("serve", "--port", port, root=copy, timeout=120)
+        assert told.returncode == 1 and "Try: readyonce serve --port 0" in told.stderr, told.stderr
+        assert "Traceback" not in told.stderr
     finally:
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == 0
-
-
-def test_a_taken_port_is_said_in_words(copy):
-    import socket
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        told = subprocess.run(
-            [sys.executable, "-m", "readyonce.cli", "serve", "--port", str(taken.getsockname()[1])],
-            capture_output=True,
-            text=True,
-            env=os.environ | {"READYONCE_ROOT": str(copy)},
-            timeout=120,
-        )
-    assert told.returncode == 1 and "Try: readyonce serve --port 0" in told.stderr and "Traceback" not in told.stderr

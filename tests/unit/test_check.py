@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from readyonce import catalog, check, conditions, lab, render, site
+from readyonce import catalog, check, lab, render, site
 from support.project import ROOT, TESTS, command, copy_of, edit
 
 FAULTS = sorted((TESTS / "faults").glob("*.yml"))
@@ -36,33 +36,9 @@ def one(tmp_path_factory) -> Path:
     return root
 
 
-@pytest.fixture(scope="module")
-def made(one) -> dict[str, str]:
-    """What is made of snippets/ as it stands."""
-    return render.includes(catalog.load(one), "en")
-
-
-@pytest.fixture(scope="module")
-def remembered():
-    """Runs that were separated once are not separated again: nearly all are those of the fault before."""
-    separate, known = conditions.separate, {}
-
-    def once(runs, names):
-        key = tuple((tuple(facts.items()), label) for facts, label in runs), tuple(names)
-        if key not in known:
-            known[key] = separate(runs, names)
-        return known[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conditions, "separate", once)
-        yield
-
-
 @pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
-def test_fault(one, made, remembered, monkeypatch, path):
+def test_fault(one, remembered, path):
     fault = catalog.parse_yaml(path.read_text(encoding="utf-8"))
-    if all(it.startswith("docs/") for it in touched(fault)):
-        monkeypatch.setattr(render, "includes", lambda *_: dict(made))  # of snippets/ alone
     with committed(one, fault):
         judge(one, fault, check.problems(catalog.load(one)))
 
