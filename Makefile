@@ -16,11 +16,11 @@ site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
 quick: lint ## what can be tested in a minute: no torch, no browser, no network, no site
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile tests/unit
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
 
-test: lint packages .venv/tests.stamp ## build the wiki and run every test
+test: lint packages .venv/tests.stamp ## build the wiki and run every test, or those of a folder: ONLY="runs site"
 	@$(BIN)/readyonce site
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(addprefix tests/,$(ONLY))
 
 lint: .venv/quick.stamp ## check the code with ruff, and its format
 	@$(BIN)/ruff check scripts tests
