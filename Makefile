@@ -20,7 +20,7 @@ quick: lint ## what can be tested in a minute: no torch, no browser, no network,
 
 test: lint packages .venv/tests.stamp ## build the wiki and run every test, or those of a folder: ONLY="runs site"
 	@$(BIN)/readyonce site
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(addprefix tests/,$(ONLY))
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY))
 
 lint: .venv/quick.stamp ## check the code with ruff, and its format
 	@$(BIN)/ruff check scripts tests

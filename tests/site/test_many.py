@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import scale
 from readyonce import catalog, check, render, site
+from support.many import generate
 from support.project import ROOT, copy_of
 
 COUNT = 120
@@ -17,7 +17,7 @@ COUNT = 120
 @pytest.fixture(scope="module")
 def many(tmp_path_factory) -> catalog.Catalog:
     copied = copy_of(ROOT, tmp_path_factory.mktemp("many") / "copy")
-    scale.generate(copied, COUNT)
+    generate(copied, COUNT)
     known = catalog.load(copied)
     render.write(known)
     return known

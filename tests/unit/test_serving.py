@@ -32,7 +32,7 @@ def test_whom_it_answers_and_with_what(tmp_path, capfd, path, host, status):
         (tmp_path / name).write_text("text")
     handler = functools.partial(site._Quiet, directory=tmp_path / "site")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=5)
         connection.request("GET", path, headers={"Host": host})
         answer = connection.getresponse()
