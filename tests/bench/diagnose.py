@@ -16,16 +16,15 @@ import sys
 import tempfile
 from pathlib import Path
 
-from support.browser import CHROMIUMS, QUIET
-from support.hosting import served
-from support.logs import LOGS, RULES, generated, read, told
-from support.project import ROOT
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from playwright.sync_api import sync_playwright
 
 from readyonce import site
+from support.browser import CHROMIUMS, QUIET
+from support.hosting import served
+from support.logs import LOGS, RULES, generated, read, told
+from support.project import ROOT
 
 COMMAND = [sys.executable, "-m", "readyonce.cli", "diagnose"]
 

@@ -11,14 +11,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from readyonce import site
 from support.browser import lighthouse
 from support.hosting import behind_nginx, free_port
 from support.project import ROOT
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-
-from readyonce import site
 
 REPEATS = 3
 # One of each.

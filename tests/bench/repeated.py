@@ -16,13 +16,13 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from readyonce import diagnose
-from support.logs import ENGINE, RULES
-from support.project import ROOT
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from diagnose import measured
+
+from readyonce import diagnose
+from support.logs import ENGINE, RULES
+from support.project import ROOT
 
 SIZES = (64 << 10, 1 << 20, 16 << 20)
 FACTOR = 4  # of a KB's cost, from a size to the next

@@ -14,13 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from support.many import generate
-from support.project import ROOT, copy_of
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-
 from readyonce import site
+from support.many import generate
+from support.project import ROOT, copy_of
 
 PAGES = ("incidents/RO-0001/", "decision/", "", "incidents/", "diagnose/")
 READYONCE = [sys.executable, "-m", "readyonce.cli"]

@@ -17,14 +17,13 @@ from pathlib import Path
 
 import atheris
 
-from support.logs import LOGS, MESSAGES, RULES, generated
-from support.project import ROOT
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 with atheris.instrument_imports(include=["readyonce.diagnose"]):
     from readyonce import diagnose
 
+from support.logs import LOGS, MESSAGES, RULES, generated
+from support.project import ROOT
 
 CORPUS = Path(__file__).with_name("corpus")
 NODE = """
