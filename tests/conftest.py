@@ -163,8 +163,11 @@ def remembered():
 
     def separate_once(runs, names):
         key = tuple((tuple(facts.items()), label) for facts, label in runs), tuple(names)
-        if key not in separated:
-            separated[key] = separate(runs, names)
+        try:
+            if key not in separated:
+                separated[key] = separate(runs, names)
+        except TypeError:  # a value that is none, such as a list: not ours to judge
+            return separate(runs, names)
         return separated[key]
 
     def make_once(catalog, language):
