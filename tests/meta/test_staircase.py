@@ -67,7 +67,7 @@ def test_names_of_test_files_are_used_once():
 
 @pytest.mark.parametrize("path", UNIT, ids=lambda path: path.name)
 def test_a_quick_test_imports_nothing_that_the_small_install_lacks(path):
-    heavy = {"torch", "deepspeed", "transformers", "peft", "playwright", "pypdf", "pypdfium2", "psutil", "numpy"}
+    heavy = {"torch", "deepspeed", "transformers", "peft", "playwright", "pypdf", "pypdfium2", "numpy"}
     assert heavy <= absent()
     names = imported(path)
     assert not {name for name in names if name.partition(".")[0] in absent()}
@@ -83,14 +83,15 @@ def named(parametrize: ast.Call) -> list[str]:
     return str(getattr(parametrize.args[0], "value", "")).split(", ") if parametrize.args else []
 
 
-def test_the_small_install_is_enough_to_collect_the_quick_tests(tmp_path):
+def test_the_small_install_is_enough_to_collect_and_end_the_quick_tests(tmp_path):
     """What it lacks cannot be imported here either: neither by a test, nor by what the tests share."""
     (tmp_path / "sitecustomize.py").write_text(ABSENT.format(names=f"NAMES = {absent()!r}"), encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", str(ROOT / "scripts"))])
     alone = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    pytest_alone = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only"]
-    told = subprocess.run([*pytest_alone, UNIT[0].parent], cwd=TESTS.parent, env=alone, capture_output=True, text=True)
-    assert told.returncode == 0, told.stdout + told.stderr
+    pytest_alone = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    for asked in ([UNIT[0].parent, "--collect-only"], [TESTS / "unit" / "test_verdicts.py"]):
+        told = subprocess.run([*pytest_alone, *asked], cwd=TESTS.parent, env=alone, capture_output=True, text=True)
+        assert told.returncode == 0, told.stdout + told.stderr
     (tmp_path / "test_it.py").write_text("import torch", encoding="utf-8")  # else the test above would say little
     told = subprocess.run([*pytest_alone, tmp_path / "test_it.py"], env=alone, capture_output=True, text=True)
     assert told.returncode and "not installed here: torch" in told.stdout, told.stdout
