@@ -223,7 +223,7 @@ def _errors_of(path):
 TITLES = {
     family: [
         it.title.en,
-        *(i.file.title[lang] for i in KNOWN.incidents.values() for lang in LANGUAGES if family == i.file.errors[0]),
+        *(i.file.title[lang] for i in KNOWN.incidents.values() for lang in LANGUAGES if i.file.errors[:1] == [family]),
     ]
     for family, it in KNOWN.families.items()
 }

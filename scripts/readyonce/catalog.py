@@ -27,6 +27,7 @@ from readyonce.project import LANGUAGES as LANGUAGES
 from readyonce.terminal import printable
 
 BASELINE = "reported"  # the variant that shows the incident as it was reported
+SILENT = ("diverge", "still")  # the outcomes that train wrong without a word
 
 Language = Literal["en", "zh"]
 Outcome = Literal["error", "match", "diverge", "still", "hang"]
@@ -279,7 +280,7 @@ class IncidentFile(Model):
     summary: Text
     tags: Tags
     reported: Reported
-    errors: list[Slug] = Field(min_length=1)
+    errors: list[Slug]  # none, where it fails without an error
     fix: Fix
     affected: list[Affected]
     files: dict[FileName, list[EnvironmentName]]  # which repro runs in which environments

@@ -18,6 +18,7 @@ from readyonce.articles import Block, Include, Page
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
+    SILENT,
     Catalog,
     CatalogError,
     Claim,
@@ -148,6 +149,15 @@ def _families(catalog: Catalog, incident: Incident) -> None:
 
     for index, name in enumerate(incident.file.errors):
         known(name, ("errors", index))
+    baseline = incident.file.variants.get(BASELINE)
+    if baseline and baseline.error and not incident.file.errors:
+        add(
+            catalog,
+            path,
+            ("errors",),
+            f"`{BASELINE}` ends in `{baseline.error}`, and no error is named",
+            f"Write `errors: [{baseline.error}]`; `errors: []` is for what fails without an error.",
+        )
     for name, entry in incident.file.variants.items():
         known(entry.error, ("variants", name, "error"))
         fits(entry.outcome, entry.error, ("variants", name, "outcome"))
@@ -726,13 +736,13 @@ def _front_matter(catalog: Catalog, page: Page) -> None:
 
 def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:
     _outline(catalog, page, incident.file.title[language], articles.SECTIONS, "An article")
-    wrong = any(declared.outcome == "diverge" for v in incident.variants.values() for declared in v.declared.values())
+    wrong = any(declared.outcome in SILENT for v in incident.variants.values() for declared in v.declared.values())
     if wrong and "already-trained" not in page.ids:
         add(
             catalog,
             page.path,
             1,
-            "a variant diverges, and no section {#already-trained} says how to tell and what to do",
+            "a variant trains wrong without an error, and no section {#already-trained} says how to tell and what to do",
             "Add it: readers may have trained this way.",
         )
 

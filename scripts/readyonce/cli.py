@@ -89,7 +89,8 @@ def list_(options) -> int:
         return GOOD
     for incident in known.incidents.values():
         print(f"{incident.id}  {incident.file.short[options.lang]}")
-        print(f"         {', '.join(known.families[f].title[options.lang] for f in incident.file.errors)}")
+        seen = [known.families[name].title[options.lang] for name in incident.file.errors]
+        print(f"         {', '.join(seen) or incident.file.title[options.lang]}")
     return GOOD
 
 

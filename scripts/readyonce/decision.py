@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from html import escape
 
 from readyonce import frameworks, guard
-from readyonce.catalog import Catalog, Language, Observed
+from readyonce.catalog import SILENT, Catalog, Language, Observed
 from readyonce.conditions import Part, part_in_words, parts, value_in_words
 from readyonce.words import WORDS, chip, run_address, say
 
@@ -188,7 +188,7 @@ def answer(catalog: Catalog, by_column: dict[str, list[Observed]], row: str, lan
     also = [_right(catalog, it, by_column[it], "pick-other", language)[0] for it in others if by_column.get(it)]
     if also and kind in ("open", "error"):
         told.append(WORDS["pick-also"][language].format(say("semicolon", language).join(also)))
-    silent = any(it.run.outcome in guard.SILENT for alike in by_column.values() for it in alike)
+    silent = any(it.run.outcome in SILENT for alike in by_column.values() for it in alike)
     # What was chosen does not settle it, or a neighbour of it fails without a word.
     if (kind == "depends" or silent) and guard.files(catalog):
         told.append(say("pick-guard", language))

@@ -119,7 +119,8 @@ class Rules:
             for wording in family["wordings"]
         ]
         self.titles = [(family["family"], _bare(family["title"])) for family in data["families"]]
-        self.titles += [(it["errors"][0], _bare(title)) for it in data["incidents"] for title in it["titles"]]
+        of_error = [it for it in data["incidents"] if it["errors"]]
+        self.titles += [(it["errors"][0], _bare(title)) for it in of_error for title in it["titles"]]
         # A text that needs other words beside it is too common for its parts to say anything; source is in every traceback.
         self.told = [it for it in self.wordings if not it.needs and not it.all[0].startswith(b"assert")]
         self.launcher = _literals(data["launcher"])

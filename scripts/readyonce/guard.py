@@ -9,11 +9,10 @@ from collections.abc import Iterator
 import yaml
 
 from readyonce import links
-from readyonce.catalog import GUARD, Catalog, Incident, Language, Run
+from readyonce.catalog import GUARD, SILENT, Catalog, Incident, Language, Run
 from readyonce.words import run_address, say, table
 
 FOLDER, SCRIPT = GUARD.rsplit("/", 1)
-SILENT = ("diverge", "still")
 NO_SITE = '"READYONCE_SITE", ""'
 ENVIRONMENT = "current"  # where the guard is run over everything
 

@@ -23,6 +23,7 @@ from readyonce import api, articles, chart, counts, decision, feed, frameworks, 
 from readyonce.catalog import (
     BASELINE,
     LANGUAGES,
+    SILENT,
     Affected,
     Catalog,
     Environment,
@@ -123,10 +124,15 @@ def _replace(build: Path, folders: Iterable[str], fresh: dict[str, str]) -> None
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     """Every generated include of one language: name → Markdown or plain text."""
     many = len(catalog.incidents) > IN_NAVIGATION
+    with_error = [it for it in catalog.incidents.values() if it.file.errors]
+    silent = [it for it in catalog.incidents.values() if not it.file.errors]
     files = {
         # The tables stand on pages at two depths, so their links are made for each.
         "cards.md": cards(catalog, language, many),
-        "incidents-here.md": incidents_by_error(catalog, language) if many else incident_table(catalog, language),
+        "incidents-here.md": incidents_by_error(catalog, language)
+        if many
+        else incident_table(catalog, language, with_error),
+        "incidents-silent.md": incident_table(catalog, language, silent),
         "errors.md": errors(catalog, language),
         "advice.md": advice(catalog, language),
         "silent.md": _sections(count=silent_count(catalog, language), runs=silent_table(catalog, language)),
@@ -173,12 +179,20 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
             if matrix.chart and environment in incident.evidence:
                 files[f"{matrix.file}@{environment}.svg"] = chart.bars(incident, matrix, environment, language)
     for environment, evidence in incident.evidence.items():
+        suffix = "" if environment == "current" else f"@{environment}"
         for run in evidence.runs:
             if run.message:
-                suffix = "" if environment == "current" else f"@{environment}"
                 files[f"messages/{run.variant}{suffix}.txt"] = run.message + "\n"
                 files[f"messages/{run.variant}{suffix}.short.txt"] = _shortened(run.message)
+            elif run.outcome in SILENT:
+                files[f"results/{run.variant}{suffix}.txt"] = _result(run)
     return {f"{incident.id}/{name}": text for name, text in files.items()}
+
+
+def _result(run: Run) -> str:
+    """What a repro prints last, without the facts: all that one sees of a run that trains wrong."""
+    told = run.model_dump(include={"variant", "outcome", "gradient_error", "rank_spread"}, exclude_none=True)
+    return f"RESULT {json.dumps(told)}\n"
 
 
 def _shortened(message: str) -> str:
@@ -191,8 +205,17 @@ def _shortened(message: str) -> str:
 
 def lead(catalog: Catalog, incident: Incident, language: Language) -> str:
     """The id and the error, for the eye and for the search."""
-    seen = " · ".join(family_link(catalog, name, language, "../errors/") for name in incident.file.errors)
+    seen = " · ".join(_you_see(catalog, incident, language))
     return f"{chip(incident.id, 'id')} {seen}\n"
+
+
+def _you_see(catalog: Catalog, incident: Incident, language: Language) -> list[str]:
+    """Its errors; where there is none, how the reported run ends."""
+    if incident.file.errors:
+        return [family_link(catalog, name, language, "../errors/") for name in incident.file.errors]
+    outcome = incident.file.variants[BASELINE].outcome if BASELINE in incident.file.variants else "diverge"
+    told = WORDS["no-error"][language].format(chip(say(outcome, language), outcome))
+    return [f"[{told}](../already-trained.md)"]
 
 
 def header(catalog: Catalog, incident: Incident, language: Language) -> str:
@@ -629,17 +652,18 @@ def numbers(incident: Incident) -> str:
 # ------------------------------------------------------------------------------ tables of all
 
 
-def incident_table(catalog: Catalog, language: Language, error: str | None = None) -> str:
-    """All incidents, or those about one error: a row for those that show the same and have the same fix."""
+def incident_table(catalog: Catalog, language: Language, incidents: Iterable[Incident]) -> str:
+    """A row for those that show the same and have the same fix; nothing where there is none."""
     groups: dict[tuple[str, str], list[str]] = {}
-    for incident in about(catalog, error) if error else catalog.incidents.values():
+    for incident in incidents:
         file = incident.file
-        seen = "<br>".join(family_link(catalog, name, language, "../errors/") for name in file.errors)
+        seen = "<br>".join(_you_see(catalog, incident, language))
         fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[language]
         link = f"[{file.id}]({file.id}.md) {file.short[language]}"
         groups.setdefault((seen, fix), []).append(f"{link}<br>{_affected_packages(incident, language)}")
     head = [say(key, language) for key in ("you-see", "incident-affects", "fix")]
-    return table([head, *([seen, "<br>".join(links), fix] for (seen, fix), links in groups.items())], "ro-stack")
+    rows = [[seen, "<br>".join(links), fix] for (seen, fix), links in groups.items()]
+    return table([head, *rows], "ro-stack") if rows else ""
 
 
 def about(catalog: Catalog, error: str) -> list[Incident]:
@@ -649,9 +673,9 @@ def about(catalog: Catalog, error: str) -> list[Incident]:
 def incidents_by_error(catalog: Catalog, language: Language) -> str:
     """A section for each error, with its incidents: one with two errors stands in both."""
     return "\n".join(
-        f"## {family.title[language]} {{ #{name} }}\n\n{incident_table(catalog, language, name)}"
+        f"## {family.title[language]} {{ #{name} }}\n\n{incident_table(catalog, language, found)}"
         for name, family in catalog.families.items()
-        if about(catalog, name)
+        if (found := about(catalog, name))
     )
 
 

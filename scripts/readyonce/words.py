@@ -61,6 +61,7 @@ WORDS: dict[str, dict[Language, str]] = {
     "framework": {"en": "Framework", "zh": "框架"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
+    "no-error": {"en": "no error: {}", "zh": "不报错：{}"},
     "fix": {"en": "Fix", "zh": "解决"},
     "wording": {"en": "Text", "zh": "报错原文"},
     "where": {"en": "When", "zh": "说明"},

@@ -71,7 +71,9 @@ function readyonceEngine() {
       told: wordings.filter(({ needs, all }) => !needs.length && !all[0].startsWith("assert")),
       titles: [
         ...data.families.map(({ family, title }) => [family, bareTitle(title)]),
-        ...data.incidents.flatMap(({ errors, titles }) => titles.map((title) => [errors[0], bareTitle(title)])),
+        ...data.incidents
+          .filter(({ errors }) => errors.length)
+          .flatMap(({ errors, titles }) => titles.map((title) => [errors[0], bareTitle(title)])),
       ],
       families: new Map(data.families.map((family) => [family.family, family])),
       launcher: literals(data.launcher),
