@@ -4,8 +4,9 @@
     torchrun --nproc-per-node 2 repro.py wrapper-find-unused-false
 
 Objective: the mean loss over all samples of all ranks, equally many on each. A variant is compared with one process
-that saw them all. Needs torch >= 2.6 and nothing else. A variant either raises, as it would in training, or trains three
-steps and says in its last line how far its parameters are from that process, and from each other.
+that saw them all; `own-share-reference` compares each rank with a process that saw this rank's samples only. Needs
+torch >= 2.6 and nothing else. A variant either raises, as it would in training, or trains three steps and says in its
+last line how far its parameters are from that process, and from each other.
 """
 
 import contextlib
@@ -33,6 +34,7 @@ DEFAULTS = dict(
     again=False,  # wrap once more, after the change
     accumulate=1,
     skip=None,  # the head is not used on "rank-1"
+    reference="right",  # or "own-share": compare each rank with a process that saw this rank's samples only
 )
 DDP = {
     "find-unused-false": {},
@@ -55,11 +57,12 @@ VARIANTS = (
         "by-hand-accumulate-2": dict(INNER, averaged="grads", accumulate=2),
         "by-hand-each-micro-batch": dict(INNER, averaged="grads-each-micro-batch", accumulate=2),
         "by-hand-rank-skips": dict(INNER, averaged="grads", skip="rank-1"),
-        "by-hand-unfrozen": dict(INNER, averaged="grads", change="unfrozen"),
+        "by-hand-unfrozen": dict(averaged="grads", change="unfrozen"),
         "by-hand-wrapper": dict(averaged="grads"),
         "loss-averaged": dict(INNER, averaged="loss"),
         "loss-averaged-autograd": dict(INNER, averaged="loss-autograd"),
         "weights-averaged": dict(INNER, averaged="weights"),
+        "own-share-reference": dict(INNER, reference="own-share"),
         "module-accumulate-2": dict(INNER, accumulate=2),
         "wrapper-accumulate-2": dict(accumulate=2),
     }
@@ -101,6 +104,7 @@ def facts(variant):
         "accumulation": s["accumulate"],
         "first_backward": "synchronises" if s["accumulate"] == 1 else "no-sync",
         "batch_size": BATCH // 2,
+        "reference": s["reference"],
     }
 
 
@@ -209,7 +213,7 @@ def change(model, what):
 
 
 # --8<-- [start:train]
-def train(settings, rank=0, world_size=1, wrap=None):
+def train(settings, rank, world_size, wrap=None):
     """Three steps of plain SGD on this rank's share of each batch; returns the trained parameters."""
     torch.manual_seed(0)
     model = Model().to(DEVICE)
@@ -229,7 +233,8 @@ def train(settings, rank=0, world_size=1, wrap=None):
     tokens = torch.randint(WIDTH, (STEPS * settings["accumulate"], BATCH)).to(DEVICE)
     for micro_step, batch in enumerate(tokens):
         last = (micro_step + 1) % settings["accumulate"] == 0
-        shares = [batch[rank::world_size]] if wrap else [batch[r::2] for r in range(2)]
+        alone = wrap or settings["reference"] == "own-share"
+        shares = [batch[rank::world_size]] if alone else [batch[r::world_size] for r in range(world_size)]
         with contextlib.nullcontext() if last or not wrap else ddp.no_sync():
             for r, share in enumerate(shares):
                 use_head = settings["skip"] != "rank-1" or (rank if wrap else r) != 1
@@ -290,8 +295,8 @@ def run(variant):
         wrappers.append(DistributedDataParallel(model, **options))
         return wrappers[-1]
 
-    trained = train(settings, dist.get_rank(), dist.get_world_size(), wrap)
-    return compare(variant, trained, train(settings))
+    place = dist.get_rank(), dist.get_world_size()
+    return compare(variant, train(settings, *place, wrap), train(settings, *place))
 
 
 def compare(variant, trained, reference):
