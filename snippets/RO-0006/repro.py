@@ -131,6 +131,7 @@ class Model(nn.Module):
         return F.cross_entropy(self.logits(tokens, use_head), tokens.flip(0))
 
 
+# --8<-- [start:loss-module]
 class Loss(nn.Module):
     """The loss as a module of its own: DDP wraps this one."""
 
@@ -142,6 +143,7 @@ class Loss(nn.Module):
         return self.model.loss(tokens)
 
 
+# --8<-- [end:loss-module]
 # --8<-- [end:model]
 
 
