@@ -91,7 +91,7 @@ def facts(variant):
         "also_wrapper": extra,
         "averaged_by": averaged.get(s["averaged"], s["averaged"] or "wrapper"),
         "after_wrapping": s["change"] if s["change"] and s["when"] == "after" else "nothing",
-        "wrapped_again": s["again"],
+        "wrapped": "again" if s["again"] else "once",
         "find_unused": s["find_unused_parameters"],
         "static_graph": s["static_graph"],
         "checkpointing": "none",
