@@ -64,6 +64,7 @@ def facts(variant):
         "optimizer_made": "last" if order == "model-first" else "first",
         "optimizer_repaired": "prepared-together" if order == "together" else "none",
         "prepare": order,
+        "late_change": "none",
         "optimizer": "sgd",
         "tuning": "full",
         "frozen": "none",

@@ -76,6 +76,7 @@ def facts(variant):
         "strategy": strategy,
         "optimizer_made": s["made"],
         "optimizer_repaired": s["repaired"],
+        "prepare": "none",
         "late_change": s["late"],
         "optimizer": s["optimizer"],
         "tuning": "lora" if s["late"] == "adapter" else "full",
