@@ -1214,8 +1214,9 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
     def before_forward(module, _):
         if module in seen or not torch.is_grad_enabled():
             return
-        seen.update(module.modules())  # the outermost module comes first
-        outer = next((w for w in list(wrappers) if module is w.module), module)  # the wrapper was bypassed
+        # The outermost module comes first: where it is inside a wrapper, that one was bypassed.
+        outer = next((w for w in list(wrappers) if any(module is it for it in w.module.modules())), module)
+        seen.update(outer.modules())
         if _strategy(outer)[0] != "plain" and any(p.requires_grad for p in outer.parameters()):
             guards.append(watch(outer, steps, on_finding, timeout, name and f"{name}/{next(counter)}"))
             _mark("model")
