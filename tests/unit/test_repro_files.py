@@ -15,5 +15,5 @@ def test_imports_nothing_of_the_project(known, incident, name):
         alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
     }
     roots |= {node.module.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    allowed = {*sys.stdlib_module_names, "torch", "deepspeed", "transformers", "peft"}
+    allowed = {*sys.stdlib_module_names, "torch", "accelerate", "deepspeed", "transformers", "peft"}
     assert roots <= allowed, roots - allowed
