@@ -66,6 +66,21 @@ def test_the_checks_for_readers_tell_right_from_wrong(known, tmp_path, arguments
     assert ("rank 1 is not rank 0: 6 parameters" in log) == differ, log
 
 
+def test_the_checks_by_symptom_tell_wrong_from_right(known, tmp_path):
+    script, python = known.root / "snippets" / "concepts" / "symptoms.py", Path(sys.executable)
+    with lab.running([*lab.torchrun(python, 2), script], python, str(tmp_path)) as process:
+        code = process.wait(180)
+    log = lab.log_of(tmp_path)
+    told = dict(re.findall(r"^(?:\[.*?\]: ?)?(\w+): right: nothing; wrong: (.*)$", log, re.MULTILINE))
+    each = ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert code == 0 and told == {
+        "moved": str(each),
+        "loaded": str(each),
+        "factor": str(dict.fromkeys(each, 4.0)),
+        "rate": "3",
+    }, log
+
+
 def test_what_concept_pages_count_is_counted_again(known):
     for name, file in counts.files(known).items():
         for seen in counts.measure(known, name, file, "current", Path(sys.executable)):
