@@ -110,20 +110,21 @@ def facts(variant):
     """What this file's settings are called in the field, for the record."""
     s = {**DEFAULTS, **VARIANTS[variant]}
     default = TrainingArguments.__dataclass_fields__["average_tokens_across_devices"].default
+    first_backward = "synchronises" if s["accumulation"] == 1 else "no-sync"
+    of_ddp = {"find_unused": False, "static_graph": False, "first_backward": first_backward}
+    single = variant.startswith("single")
     return {
-        "strategy": "single" if variant.startswith("single") else "ddp",
+        "strategy": "single" if single else "ddp",
         "tuning": "full",
         "frozen": "none",
         "checkpointing": "none",
-        "find_unused": False,
-        "static_graph": False,
         "runs": "once",
         "runs_vary": False,
         "skips": "never",
         "second_use": "none",
         "backward_calls": "once",
+        **({} if single else of_ddp),
         "accumulation": s["accumulation"],
-        "first_backward": "synchronises" if s["accumulation"] == 1 else "no-sync",
         "batch_size": ROWS,
         "loss_hook": {"override": "compute-loss", "func": "compute-loss-func", None: "model"}[s["hook"]],
         "loss_divisor": "model" if s["hook"] is None else DIVISORS[s["divide"]],
