@@ -295,13 +295,20 @@ def train_alone(s, data, world_size):
 
 
 def compare(variant, trained, reference, gradient, expected):
-    off = [(p - ref).abs().max() / ref.abs().max() for p, ref in zip(trained, reference)]
-    error = torch.stack(off).max().detach()
-    dist.all_reduce(error, op=dist.ReduceOp.MAX)
+    of_rank_0 = [p.detach().clone() for p in trained]
+    for p in of_rank_0:
+        dist.broadcast(p, src=0)
+    error, spread = (
+        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others)]).max().detach()
+        for others in (reference, of_rank_0)
+    )
+    for figure in (error, spread):
+        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
     return {
         "variant": variant,
         "outcome": "match" if error <= 1e-5 else "diverge",
         "gradient_error": error.item(),
+        "rank_spread": spread.item(),
         "factor": round((gradient @ expected / (expected @ expected)).item(), 3),
         "cosine": round(F.cosine_similarity(gradient, expected, dim=0).item(), 4),
     }
