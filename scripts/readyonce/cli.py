@@ -604,11 +604,12 @@ def new(options) -> int:
 
     catalog = _catalog()
     root = catalog.find_root()
-    for path in scaffold.create(root, options.id):
+    id = options.id or scaffold.next_id(root)
+    for path in scaffold.create(root, id, options.error):
         print(f"wrote {path}")
     for path in render.write(catalog.load(root).require_sound()):
         print(f"brought {path} up to date")
-    print(f"\nReplace every TODO, then: readyonce verify {options.id} --write && readyonce check")
+    print(f"\nReplace every TODO, then: readyonce verify {id} --write && readyonce check")
     return GOOD
 
 
@@ -876,8 +877,11 @@ def _parser() -> argparse.ArgumentParser:
     it = command("render", render_, "Writes what is generated: includes, front matter, navigation.", "", "--check")
     it.add_argument("--check", action="store_true", help="write nothing; fail when something committed is out of date")
 
-    it = command("new", new, "Makes the files of a new incident, in both languages.", "RO-0042")
-    it.add_argument("id", metavar="ID")
+    it = command(
+        "new", new, "Makes the files of a new incident, in both languages.", "", "RO-0042", "--error nccl-closed"
+    )
+    it.add_argument("id", metavar="ID", nargs="?", help="without it the next free one")
+    it.add_argument("--error", metavar="NAME", help="makes the file of a new error too, and names it in the incident")
 
     it = command(
         "link",

@@ -56,6 +56,7 @@ from readyonce.words import (
     run_id,
     say,
     table,
+    table_row,
 )
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -65,6 +66,7 @@ IN_LINE = 130  # characters of a message's line, where it is shown in short
 SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
+READMES = {"README.md": "en", "README.zh-CN.md": "zh"}
 LATELY = 20  # rows on the page of what changed
 
 # ------------------------------------------------------------------------------ all of it
@@ -165,7 +167,7 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
         "affected.md": affected(incident, language),
         "strip.md": strip(catalog, incident, language),
         "evidence.md": evidence_list(catalog, incident, language),
-        "numbers.md": numbers(incident),
+        "numbers.md": numbers(incident, language),
     }
     for name in dict.fromkeys(entry.file for entry in incident.file.variants.values()):
         of_file = command_table if name.endswith(".sh") else variant_table
@@ -186,7 +188,23 @@ def incident_includes(catalog: Catalog, incident: Incident, language: Language) 
                 files[f"messages/{run.variant}{suffix}.short.txt"] = _shortened(run.message)
             elif run.outcome in SILENT:
                 files[f"results/{run.variant}{suffix}.txt"] = _result(run)
+    for variant, environment in _drafted(incident):
+        suffix = "" if environment == "current" else f"@{environment}"
+        for name in (
+            f"messages/{variant}{suffix}.txt",
+            f"messages/{variant}{suffix}.short.txt",
+            f"results/{variant}{suffix}.txt",
+        ):
+            files[name] = f"{say('not-run-yet', language)}\n"
     return {f"{incident.id}/{name}": text for name, text in files.items()}
+
+
+def _drafted(incident: Incident) -> Iterator[tuple[str, str]]:
+    """What is declared and was not run yet, with its environment: a draft can be looked at."""
+    for variant in incident.variants.values():
+        for environment in variant.declared:
+            if environment not in incident.not_run and incident.run(variant.name, environment) is None:
+                yield variant.name, environment
 
 
 def _result(run: Run) -> str:
@@ -631,7 +649,7 @@ def _ended(run: Run, language: Language) -> str:
     return f"`{run.variant}`{say('colon', language)}{say('unusable', language)}{say('colon', language)}{ending}"
 
 
-def numbers(incident: Incident) -> str:
+def numbers(incident: Incident, language: Language) -> str:
     """Every figure prose may need, a section each: `numbers.md:VARIANT`, `numbers.md:diverge` ..."""
     figures = {}
     for environment, evidence in incident.evidence.items():
@@ -646,6 +664,9 @@ def numbers(incident: Incident) -> str:
             figures[f"diverge-least{suffix}"], figures[f"diverge-most{suffix}"] = percent(wrong[0]), percent(wrong[-1])
         figures[f"variants{suffix}"] = str(len(evidence.runs))
         figures[f"runs{suffix}"] = str(sum(run.repeats + run.alone for run in evidence.runs))
+    for variant, environment in _drafted(incident):
+        for figure in (variant, f"{variant}-spread"):
+            figures[f"{figure}{in_environment(environment)}"] = say("not-run-yet", language)
     return _sections(**{name: f"{text}\n" for name, text in figures.items()})
 
 
@@ -939,6 +960,10 @@ def committed(catalog: Catalog) -> dict[Path, str]:
         path = catalog.root / "docs" / language / "tags.md"
         if path.is_file():
             files[path] = _with_listings(catalog.text(path), catalog, language)
+    for name, language in READMES.items():
+        path = catalog.root / name
+        if path.is_file():
+            files[path] = _with_incidents(catalog.text(path), catalog, language)
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
         path = catalog.root / name
         if path.is_file():
@@ -1006,6 +1031,19 @@ def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
 
     return re.sub(
         r"(\{#(framework|strategy|hardware|symptom)\}\n\n(?:[^#<].*\n\n)*)<!-- material/tags\b.*?-->", directive, text
+    )
+
+
+def _with_incidents(text: str, catalog: Catalog, language: Language) -> str:
+    """A README's table of incidents: below its head a row for each, with the error as a text or how it ends without one."""
+    rows = []
+    for it in catalog.incidents.values():
+        seen = [code(catalog.families[name].title[language]) for name in it.file.errors if name in catalog.families]
+        seen = seen or [WORDS["no-error"][language].format(say(it.file.variants[BASELINE].outcome, language))]
+        rows.append([f"[{it.id}](docs/{language}/incidents/{it.id}.md)", it.file.short[language], "<br>".join(seen)])
+    made = "".join(map(table_row, rows))
+    return re.sub(
+        r"(^\| --- \| --- \| --- \|\n)(?:\| \[RO-.*\n)*", lambda found: found[1] + made, text, flags=re.MULTILINE
     )
 
 

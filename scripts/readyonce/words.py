@@ -81,6 +81,7 @@ WORDS: dict[str, dict[Language, str]] = {
         "zh": "存档的运行里没有出现过它，报错原文出自下列资料。",
     },
     "not-run": {"en": "not run", "zh": "未运行"},
+    "not-run-yet": {"en": "not run yet", "zh": "还没有运行"},
     "versions": {"en": "Versions", "zh": "版本"},
     "ran": {"en": "What ran", "zh": "运行内容"},
     "before": {"en": "As reported", "zh": "不加解决办法"},
