@@ -150,9 +150,9 @@ DIVISORS = {
 
 # --8<-- [start:fix]
 def token_mean(outputs, labels, num_items_in_batch=None):
-    """Hand it over: Trainer(..., compute_loss_func=token_mean), with average_tokens_across_devices=True."""
+    """For compute_loss_func=, with average_tokens_across_devices=True."""
     logits, targets = outputs.logits[:, :-1], labels[:, 1:]
-    total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=-100, reduction="sum")
+    total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")  # but -100
     if num_items_in_batch is None:  # in evaluation
         return total / targets.ne(-100).sum()
     return total / num_items_in_batch
