@@ -23,12 +23,13 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import SequentialSampler
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback, TrainingArguments
 
 # --8<-- [start:variants]
 DEFAULTS = dict(
-    hook="override",  # of compute_loss; "func": compute_loss_func=; None: the model's own loss
+    hook="override",  # of compute_loss; "func": compute_loss_func=; None: the model's own loss; "own": no Trainer
     divide="mean",  # what the sum over a micro-batch's tokens is divided by; see `divided`
     accumulation=4,  # gradient_accumulation_steps
     average=None,  # average_tokens_across_devices; None is the release's own default
@@ -55,6 +56,7 @@ VARIANTS = {
     for words in itertools.product(*AXES.values())
 } | {
     "reported": {},
+    "own-loop": dict(hook="own", accumulation=1),  # DDP without the Trainer, for comparison
     # the model's own loss
     "model-average": dict(hook=None, average=True),
     "model-separate": dict(hook=None, average=False),
@@ -113,6 +115,12 @@ def facts(variant):
     first_backward = "synchronises" if s["accumulation"] == 1 else "no-sync"
     of_ddp = {"find_unused": False, "static_graph": False, "first_backward": first_backward}
     single = variant.startswith("single")
+    of_trainer = {
+        "loss_divisor": "model" if s["hook"] is None else DIVISORS[s["divide"]],
+        "average_tokens": default if s["average"] is None else s["average"],
+        "accepts_loss_kwargs": "set-false" if s["accepts"] is False else "true",
+        "scaled_flag": "none" if s["scaled"] is None else s["scaled"],
+    }
     return {
         "strategy": "single" if single else "ddp",
         "tuning": "full",
@@ -126,13 +134,10 @@ def facts(variant):
         **({} if single else of_ddp),
         "accumulation": s["accumulation"],
         "batch_size": ROWS,
-        "loss_hook": {"override": "compute-loss", "func": "compute-loss-func", None: "model"}[s["hook"]],
-        "loss_divisor": "model" if s["hook"] is None else DIVISORS[s["divide"]],
-        "average_tokens": default if s["average"] is None else s["average"],
-        "accepts_loss_kwargs": "set-false" if s["accepts"] is False else "true",
+        "loss_hook": {"override": "compute-loss", "func": "compute-loss-func", None: "model"}.get(s["hook"], "own"),
+        **({} if s["hook"] == "own" else of_trainer),
         "token_counts": s["counts"],
         "first_label": s["first"],
-        "scaled_flag": "none" if s["scaled"] is None else s["scaled"],
         "reference": s["reference"] if s["times"] == 1 else "scaled",
     }
 
@@ -202,6 +207,8 @@ def run(variant):
     world_size = dist.get_world_size()
     AcceleratorState._reset_state(True), PartialState._reset_state(), GradientState._reset_state()
     data, first = rows(s, world_size), FirstGradient()
+    if s["hook"] == "own":
+        return compare(variant, *train_in_own_loop(data, world_size), *train_alone(s, data, world_size))
     with tempfile.TemporaryDirectory() as folder:
         trainer = OwnLoss(
             tiny(),
@@ -232,8 +239,8 @@ def run(variant):
         if s["scaled"] is not None:
             trainer.loss_is_scaled_for_ga = s["scaled"]
         trainer.train()
-    reference, expected = train_alone(s, data, world_size)
-    return compare(variant, list(trainer.model.parameters()), reference, first.gradient, expected)
+    trained = list(trainer.model.parameters())
+    return compare(variant, trained, first.gradient, *train_alone(s, data, world_size))
 
 
 def by_function(s, world_size):
@@ -271,15 +278,36 @@ def rows(s, world_size):
     return found
 
 
+def train_in_own_loop(data, world_size):
+    """Plain DDP: the sum over this rank's tokens, times the ranks, divided by the tokens of all."""
+    wrapped, first = DistributedDataParallel(tiny()), None
+    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.1)
+    for step in range(STEPS):
+        inputs, labels = batch_of(data, step * world_size, world_size)
+        mine = slice(dist.get_rank() * ROWS, (dist.get_rank() + 1) * ROWS)
+        total = token_mean(wrapped(input_ids=inputs[mine]), labels[mine], labels[:, 1:].ne(-100).sum())
+        (total * world_size).backward()
+        if first is None:
+            first = torch.cat([p.grad.flatten().clone() for p in wrapped.parameters()])
+        optimizer.step()
+        optimizer.zero_grad()
+    return list(wrapped.parameters()), first
+
+
+def batch_of(data, first, count):
+    """Tokens and labels of `count` micro-batches."""
+    found = data[first * ROWS :][: count * ROWS]
+    return (torch.stack([row[name] for row in found]).to(DEVICE) for name in ("input_ids", "labels"))
+
+
 def train_alone(s, data, world_size):
     """The same steps in one process and a plain loop: what the parameters must become."""
     model, expected = tiny(), None
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     size = s["accumulation"] * world_size  # micro-batches in a step
     for step in range(STEPS):
-        mine = data[step * size * ROWS :][: size * ROWS]
-        labels = torch.stack([row["labels"] for row in mine]).to(DEVICE)
-        logits = model(input_ids=torch.stack([row["input_ids"] for row in mine]).to(DEVICE)).logits
+        inputs, labels = batch_of(data, step * size, size)
+        logits = model(input_ids=inputs).logits
         losses = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), reduction="none")
         losses, counts = (it.reshape(size, -1).sum(1) for it in (losses, labels[:, 1:].ne(-100)))
         loss = (losses / counts).mean() if s["reference"] == "mean-of-means" else losses.sum() / counts.sum()
@@ -294,7 +322,7 @@ def train_alone(s, data, world_size):
 # --8<-- [end:train]
 
 
-def compare(variant, trained, reference, gradient, expected):
+def compare(variant, trained, gradient, reference, expected):
     of_rank_0 = [p.detach().clone() for p in trained]
     for p in of_rank_0:
         dist.broadcast(p, src=0)
