@@ -63,10 +63,13 @@ STEPS = (
 
 
 def test_what_is_flagged_later_was_right_until_then(tmp_path):
-    """Flagged before step k + 1: after k steps the parameters still equal those of one process."""
+    """Flagged before step k + 1: after k steps the parameters still equal those of one process.
+
+    Not so where no optimizer holds a parameter: another one may step later, so it is told once all have stepped.
+    """
     jobs = {}
     for incident, run in (param.values for param in LATER):
-        if run.outcome in guard.SILENT:
+        if run.outcome in guard.SILENT and set(run.guard.codes) != {"optimizer"}:
             jobs.setdefault((incident.id, run.guard.step), []).append(run.variant)
     assert jobs
     for (id, steps), variants in jobs.items():
