@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
 	--no-build-isolation-package deepspeed
 
-.PHONY: help serve site test lint test-frameworks evidence bench fuzz packages sbom audit lock clean
+.PHONY: help serve site quick test lint test-frameworks evidence bench fuzz packages sbom audit lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -15,11 +15,14 @@ serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
 site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
-test: lint packages ## build the wiki and run every test
-	@$(BIN)/readyonce site
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+quick: lint ## what can be tested in a minute: no torch, no browser, no network, no site
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
 
-lint: .venv/tests.stamp ## check the code with ruff, and its format
+test: lint packages .venv/tests.stamp ## build the wiki and run every test, or those of a folder: ONLY="runs site"
+	@$(BIN)/readyonce site
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY))
+
+lint: .venv/quick.stamp ## check the code with ruff, and its format
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
 
@@ -53,6 +56,7 @@ lock: .venv/tests.stamp ## pin again: what the site needs, and what each environ
 	@$(LOCK) requirements.in -o requirements.txt
 	@$(LOCK) -c requirements.txt --excludes tests/not-locked.txt --no-emit-package torch --no-emit-package pip \
 		tests/requirements.in -o tests/requirements.txt
+	@$(LOCK) -c requirements.txt -c tests/requirements.txt tests/quick.in -o tests/quick.txt
 	@for list in $(filter-out %/current.txt,$(wildcard snippets/environments/*.txt)); do \
 		echo "$$list"; $(LOCK) --no-annotate --no-emit-package torch --no-emit-package torchvision $$list \
 			-o snippets/environments/locks/$${list##*/} || exit 1; done
@@ -77,6 +81,11 @@ LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :
 	@$(LOCKED) -r .venv/setuptools.txt
 	@$(LOCKED) --no-binary jieba -r requirements.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/quick.stamp: .venv/site.stamp tests/quick.txt
+	@echo "Installing what the quick tests need ..."
+	@$(LOCKED) -r tests/quick.txt
 	@touch $@
 
 .venv/tools.stamp: .venv/site.stamp tests/requirements.txt

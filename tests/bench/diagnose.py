@@ -18,11 +18,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest import CHROMIUMS, QUIET, served
 from playwright.sync_api import sync_playwright
-from test_diagnose import LOGS, ROOT, RULES, generated, read, told
 
 from readyonce import site
+from support.browser import CHROMIUMS, QUIET
+from support.hosting import served
+from support.logs import LOGS, RULES, generated, read, told
+from support.project import ROOT
 
 COMMAND = [sys.executable, "-m", "readyonce.cli", "diagnose"]
 

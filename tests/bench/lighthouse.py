@@ -13,9 +13,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest import ROOT, behind_nginx, free_port, lighthouse
-
 from readyonce import site
+from support.browser import lighthouse
+from support.hosting import behind_nginx, free_port
+from support.project import ROOT
 
 REPEATS = 3
 # One of each.

@@ -19,7 +19,10 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from diagnose import measured
-from test_diagnose import ENGINE, ROOT, RULES, diagnose
+
+from readyonce import diagnose
+from support.logs import ENGINE, RULES
+from support.project import ROOT
 
 SIZES = (64 << 10, 1 << 20, 16 << 20)
 FACTOR = 4  # of a KB's cost, from a size to the next

@@ -16,19 +16,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conftest import KNOWN, ROOT, copy_of
+from readyonce import site
+from support.many import generate
+from support.project import ROOT, copy_of
 
-from readyonce import scaffold, site
-
-FILLED = {
-    "TODO：": "",
-    "TODO: ": "",
-    "--todo": "--standalone",
-    "0.0.0": "1.0.0",
-    "owner/repository#1": "a/b#1",
-    " # TODO": "",
-    "TODO": "something",
-}
 PAGES = ("incidents/RO-0001/", "decision/", "", "incidents/", "diagnose/")
 READYONCE = [sys.executable, "-m", "readyonce.cli"]
 FLOOR = "import yaml, pathlib; [yaml.load(p.open(encoding='utf-8'), yaml.CSafeLoader) for p in pathlib.Path('snippets').rglob('*.yml')]"
@@ -43,26 +34,6 @@ def main() -> None:
             copy = copy_of(ROOT, Path(folder) / "copy")
             generate(copy, count)
             measure(copy, count)
-
-
-def generate(copy: Path, count: int) -> None:
-    """Incidents of the skeleton's two variants, with evidence as two real runs gave it."""
-    real = KNOWN.incidents["RO-0003"].evidence["current"]
-    fixed = real.by_variant["non-reentrant"].model_copy(update={"variant": "fixed"})
-    known = {
-        "options": {"torchrun": ["--standalone", "--nproc-per-node"]},
-        "runs": [real.by_variant["reported"], fixed],
-    }
-    evidence = real.model_copy(update=known).model_dump_json(indent=1)
-    for number in range(1000, 1000 + count):
-        for name in scaffold.create(copy, f"RO-{number}"):
-            text = (copy / name).read_text(encoding="utf-8")
-            for todo, done in FILLED.items():
-                text = text.replace(todo, done)
-            (copy / name).write_text(text, encoding="utf-8")
-        record = copy / "snippets" / f"RO-{number}" / "evidence" / "current.json"
-        record.parent.mkdir()
-        record.write_text(evidence, encoding="utf-8")
 
 
 def measure(copy: Path, count: int) -> None:

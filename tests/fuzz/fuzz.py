@@ -2,7 +2,7 @@
 
 Guided by coverage (atheris), from the texts in corpus/ and the tests' own, with the rules' literals as its words. Each text is
 given to the engine in Python and to the one in JavaScript. What breaks is written into
-corpus/, and tests/test_diagnose_hostile.py reads that folder: a mended fault stays there as a seed.
+corpus/, and tests/browser/test_engines.py reads that folder: a mended fault stays there as a seed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 with atheris.instrument_imports(include=["readyonce.diagnose"]):
     from readyonce import diagnose
 
-from test_diagnose import LOGS, MESSAGES, ROOT, RULES, generated
+from support.logs import LOGS, MESSAGES, RULES, generated
+from support.project import ROOT
 
 CORPUS = Path(__file__).with_name("corpus")
 NODE = """

@@ -1,0 +1,141 @@
+"""The built wiki in a real browser: no request leaves, nothing overflows, the languages lead to each other."""
+
+import pytest
+
+from support.browser import visit, wait_until
+from support.project import KNOWN
+
+
+@pytest.fixture(params=["address", "disk"])
+def base(request, archive) -> str:
+    return request.getfixturevalue(request.param)
+
+
+def test_every_page_keeps_to_itself_and_to_the_screen(browser, strict, names):
+    """No request to a third party, nothing stopped under the strictest policy that a host may send, nothing too wide."""
+    for name, page, requests, complaints in visit(browser, strict, names):
+        schemes = set()
+        for _ in range(2):
+            schemes.add(page.evaluate("document.body.getAttribute('data-md-color-scheme')"))
+            for width in (390, 1280):
+                page.set_viewport_size({"width": width, "height": 844})
+                wait_until(page, f"document.documentElement.scrollWidth <= {width}")  # the theme puts tables into boxes
+            page.click("label[for^=__palette]:visible")
+        assert schemes == {"default", "slate"}, name
+        assert requests and all(url.startswith((strict, "data:", "blob:")) for url in requests), (name, requests)
+        assert not complaints, (name, complaints)
+
+
+@pytest.mark.parametrize("name", ["", "incidents/RO-0001/", "diagnose/"])  # of all: test_site.py
+def test_language_switch_leads_to_the_same_page_and_back(browser, address, name):
+    for _, page, _, _ in visit(browser, address, [name]):
+        page.click(".ro-language")
+        assert page.url == f"{address}zh/{name}"
+        assert page.evaluate("document.documentElement.lang") == "zh-Hans"
+        page.click(".ro-language")
+        assert page.url == address + name
+
+
+def test_language_switch_keeps_the_place(browser, base):
+    name = "incidents/RO-0003" + ("/" if base.startswith("http") else ".html")
+    for asked, expected in (("#cause", "#cause"), ("", "")):
+        for _, page, _, _ in visit(browser, base, [name + asked]):
+            page.click(".ro-language")
+            assert page.url == f"{base}zh/{name}{expected}"
+            page.wait_for_load_state()  # until then the browser may still go to the address's own target
+            page.evaluate("document.getElementById('affected').scrollIntoView()")
+            page.click(".ro-language")
+            assert page.url == f"{base}{name}#affected"
+
+
+def test_tabs_stay_in_sight_and_cover_no_heading(browser, address):
+    for _, page, _, _ in visit(
+        browser, address, ["incidents/RO-0001/#affected"], viewport={"width": 1280, "height": 800}
+    ):
+        tabs, heading = (page.locator(it).bounding_box() for it in (".md-tabs", "#affected"))
+        assert tabs["y"] >= 0
+        assert tabs["y"] + tabs["height"] <= heading["y"] < 400
+
+
+def test_incidents_stand_in_the_navigation_with_their_ids(browser, address):
+    for _, page, _, _ in visit(browser, address, ["incidents/", "zh/incidents/"]):
+        links = page.eval_on_selector_all(
+            ".md-nav--primary a[href*='RO-']", "links => links.map(it => [it.href, it.textContent.trim()])"
+        )
+        assert [link.rstrip("/")[-7:] for link, _ in links] == list(KNOWN.incidents)
+        for link, text in links:
+            assert text.startswith(link.rstrip("/")[-7:])
+            assert " ·" not in text  # a line would begin with the dot
+
+
+@pytest.mark.parametrize("language, word", [("", "use_reentrant"), ("zh/", "非可重入")])
+def test_search_finds_the_incident(browser, address, language, word):
+    for _, page, _, _ in visit(browser, address, [language]):
+        page.keyboard.press("/")
+        page.keyboard.insert_text(word)
+        page.keyboard.press("Shift")  # the theme searches when a key is released
+        page.wait_for_selector(".md-search-result__link", timeout=10_000)
+        found = page.eval_on_selector_all(".md-search-result__link", "links => links.map(link => link.href)")
+        assert any("RO-0001" in link for link in found), found
+
+
+def test_first_screen_of_an_incident_has_the_fix(browser, address):
+    for name in ("incidents/RO-0001/", "zh/incidents/RO-0001/"):
+        for _, page, _, _ in visit(browser, address, [name], viewport={"width": 390, "height": 844}):
+            block = page.locator(".ro-header pre").first
+            assert "use_reentrant" in block.inner_text()
+            assert block.bounding_box()["y"] + block.bounding_box()["height"] < 844
+
+
+ARTICLES = [f"{language}incidents/{id}/" for id in KNOWN.incidents for language in ("", "zh/")]
+
+
+@pytest.mark.parametrize("width, height, begins, screens", [(1280, 800, 1.5, 8), (390, 844, 1.5, 12)])
+def test_an_article_is_read_in_a_minute(browser, address, width, height, begins, screens):
+    """What helps comes first, and the whole is short."""
+    for name, page, _, _ in visit(browser, address, ARTICLES, viewport={"width": width, "height": height}):
+        ends = page.evaluate(
+            "ids => ids.map(id => document.getElementById(id).getBoundingClientRect().bottom / innerHeight)",
+            ["fix", "case"],
+        )
+        long = page.evaluate("document.querySelector('article').getBoundingClientRect().height / innerHeight")
+        assert max(ends) < begins, (name, ends)
+        assert long <= screens, (name, long)
+        assert page.locator("article svg.ro-fig").count(), name
+
+
+ERRORS = [
+    f"{language}errors/{it.family}/" for it in KNOWN.families.values() if it.page == "own" for language in ("", "zh/")
+]
+
+
+def test_an_error_page_answers_in_order(browser, address):
+    """The message in two lines, the fix, three questions, the incidents; what else it may read like is folded."""
+    parts = ["pre", ".tabbed-set", ".ro-flow", "#incidents", "#wordings + details:not([open])"]
+    for name, page, _, _ in visit(browser, address, ERRORS, viewport={"width": 1280, "height": 800}):
+        tops = [page.locator(f"article {part}").first.bounding_box()["y"] / 800 for part in parts]
+        assert tops == sorted(tops) and tops[2] < 2, (name, tops)
+        assert page.locator("article pre").first.inner_text().strip().count("\n") <= 1, name
+        assert page.locator(".ro-flow li").count() == 3, name
+
+
+@pytest.mark.parametrize("language", ["", "zh/"])
+def test_advice_can_be_filtered(browser, address, language):
+    for _, page, _, _ in visit(browser, address, [f"{language}advice/"]):
+        claims = page.locator("article :is(tbody tr, .ro-claim, p[id*='-claim-'])")
+        page.fill(".ro-filter input", "static_graph")
+        left = claims.filter(visible=True).count()
+        assert 0 < left < claims.count() / 2 and page.inner_text(".ro-filter") == f"{left} / {claims.count()}"
+        assert page.locator("article h3:visible").count() <= left
+        page.fill(".ro-filter input", "")
+        assert claims.filter(visible=True).count() == claims.count()
+
+
+def test_no_table_hides_a_column(browser, address, names):
+    cut = """[...document.querySelectorAll("article .md-typeset__scrollwrap")]
+        .filter(it => it.scrollWidth > it.clientWidth + 1).map(it => it.innerText.slice(0, 60))"""
+    found = []
+    for name, page, _, _ in visit(browser, address, names, viewport={"width": 1280, "height": 800}):
+        page.evaluate("document.querySelectorAll('details').forEach(folded => folded.open = true)")
+        found += [(name, table) for table in page.evaluate(cut)]
+    assert not found

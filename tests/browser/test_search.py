@@ -1,0 +1,251 @@
+"""The search field in a real browser: what readers look for stands among the first three hits.
+
+Each test prints a line, and with `pytest -s` each query with its rank and its hits.
+"""
+
+import html
+import re
+
+import pytest
+import yaml
+
+from support.project import KNOWN, TESTS
+
+PREFIX = {"en": "", "zh": "zh/"}
+TYPED = yaml.safe_load((TESTS / "typed.yml").read_text(encoding="utf-8"))
+REVIEWED = yaml.safe_load((TESTS / "reviewed.yml").read_text(encoding="utf-8"))
+QUESTIONS = yaml.safe_load((TESTS / "questions.yml").read_text(encoding="utf-8"))
+MESSAGES = yaml.safe_load((TESTS / "messages.yml").read_text(encoding="utf-8"))
+FIELD = ".md-search__input"
+# A promise that is kept when the theme has put the next list of hits together, or after five seconds without one.
+SHOWN = """() => {
+    const list = document.querySelector(".md-search-result__list")
+    window.shown = new Promise(done => {
+        new MutationObserver((_, observer) => {
+            if (list.childElementCount === 0) return
+            observer.disconnect()
+            setTimeout(done)
+        }).observe(list, { childList: true })
+        setTimeout(done, 5000)
+    })
+}"""
+
+
+@pytest.fixture(scope="module", params=["address", "disk"])
+def base(request, archive) -> str:
+    """Where the wiki is opened: a fixture's name for each way."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module", params=PREFIX)
+def search(request, browser, base):
+    """query → the pages found, best first, as in `incidents/RO-0001/`; and the language searched."""
+    language = request.param
+    page = browser.new_page()
+    page.goto(base + PREFIX[language] + ("" if base.startswith("http") else "index.html"))
+    page.keyboard.press("/")
+    page.fill(FIELD, "DDP")
+    page.wait_for_selector(".md-search-result__item", timeout=20_000)
+
+    def find(query: str) -> list[str]:
+        page.evaluate(SHOWN)
+        page.fill(FIELD, query)
+        page.evaluate("window.shown")
+        links = page.eval_on_selector_all(
+            ".md-search-result__item", "items => items.map(item => item.querySelector('a').href)"
+        )
+        return [name_of(link.removeprefix(base + PREFIX[language])) for link in links]
+
+    find.page = page
+    yield find, language
+    page.close()
+
+
+def name_of(link: str) -> str:
+    """The page of a hit; in the offline copy pages are files."""
+    page = re.sub(r"[?#].*", "", link)
+    return re.sub(r"(^|/)index\.html$", r"\1", page).replace(".html", "/")
+
+
+def judge(capsys, search, what: str, queries: list[tuple[str, set[str]]]) -> None:
+    find, language = search
+    assert queries
+    lines, ranks = [], []
+    for query, wanted in queries:
+        found = find(query)
+        rank = next((number for number, page in enumerate(found, 1) if page in wanted), None)
+        ranks.append(rank)
+        lines.append(f"{rank or '-':>4}  {query[:100]}    {' '.join(found[:3])}")
+    missed = [line for line, rank in zip(lines, ranks) if not rank or rank > 3]
+    first, three = (sum(bool(rank) and rank <= limit for rank in ranks) for limit in (1, 3))
+    with capsys.disabled():
+        print(f"\nsearch, {language}, {what}: of {len(ranks)}, first {first}, in the first three {three}")
+    print("\n".join(lines))
+    assert not missed, "\n".join(missed)
+
+
+def test_ids(capsys, search):
+    judge(capsys, search, "ids", [(id, {f"incidents/{id}/"}) for id in KNOWN.incidents])
+
+
+@pytest.mark.parametrize("base", ["address"], indirect=True)
+def test_error_texts(capsys, search):
+    """Wordings, messages from logs and threads, and one message of each family from each incident's runs."""
+    texts = {" ".join(wording.all): family.family for family in KNOWN.families.values() for wording in family.wordings}
+    texts |= {entry["message"]: entry["family"] for entry in MESSAGES}
+    for incident in KNOWN.incidents.values():
+        runs = [run for evidence in incident.evidence.values() for run in evidence.runs if run.error]
+        texts |= {run.message: run.error for run in {run.error: run for run in runs}.values()}
+    judge(
+        capsys,
+        search,
+        "error texts",
+        [(" ".join(text.split()), {KNOWN.families[name].path}) for text, name in texts.items()],
+    )
+
+
+def test_options(capsys, search, built):
+    """Every option and setting that a page names; a right page is one that names it."""
+    names: set[str] = set()
+    texts: dict[str, str] = {}
+    folder = built / PREFIX[search[1]]
+    for path in sorted(folder.rglob("*.html")):
+        page = path.relative_to(folder).as_posix().removesuffix("index.html")
+        if page == "404.html" or (search[1] == "en" and page.startswith("zh/")):
+            continue
+        texts[page] = html.unescape(re.sub(r"<[^>]*>", "", path.read_text(encoding="utf-8")))
+        for code in re.findall(r"<code>([^<]+)</code>", path.read_text(encoding="utf-8")):
+            names |= set(re.findall(r"--[a-z][\w-]+|^[a-z]+(?:_[a-z]+)+(?=$|=\w+$)", html.unescape(code)))
+    named = {name: {page for page, text in texts.items() if name in text} for name in sorted(names)}
+    for incident in KNOWN.incidents.values():
+        for option in re.findall(r"--[\w-]+", incident.file.fix.option or ""):
+            named[option] = {
+                f"incidents/{i.id}/" for i in KNOWN.incidents.values() if option in (i.file.fix.option or "")
+            }
+    judge(capsys, search, "options", list(named.items()))
+
+
+def test_tags(capsys, search):
+    """Framework, strategy, hardware, symptom: an incident that has the tag, or the page of all tags."""
+    tags: dict[str, set[str]] = {}
+    for incident in KNOWN.incidents.values():
+        for tag in incident.file.tags.all(search[1]):
+            tags.setdefault(tag, set()).add(f"incidents/{incident.id}/")
+    frameworks = {name for incident in KNOWN.incidents.values() for name in incident.file.tags.framework}
+    judge(
+        capsys,
+        search,
+        "tags",
+        [(tag, pages | (set() if tag in frameworks else {"tags/"})) for tag, pages in sorted(tags.items())],
+    )
+
+
+def test_questions(capsys, search):
+    questions = QUESTIONS[search[1]]
+    assert len(questions) >= 20
+    judge(capsys, search, "questions", [(asked, set(pages)) for asked, pages in questions.items()])
+
+
+def test_what_reviewers_typed(capsys, search):
+    judge(capsys, search, "reviewed", [(typed, set(pages)) for typed, pages in REVIEWED[search[1]].items()])
+
+
+def test_what_people_type(search):
+    """Of fifty in each language, 48 and 50 when this was written."""
+    find, language = search
+    typed = TYPED[language]
+    missed = [query for query, pages in typed.items() if not {*pages} & {*find(query)[:3]}]
+    assert len(typed) == 50 and len(missed) <= {"en": 3, "zh": 2}[language], missed
+
+
+def test_every_page_asked_for_exists(root):
+    for language, questions in [*QUESTIONS.items(), *TYPED.items(), *REVIEWED.items()]:
+        for page in {page for pages in questions.values() for page in pages}:
+            source = root / "docs" / language / page.rstrip("/")
+            assert source.with_suffix(".md").is_file() or (source / "index.md").is_file(), page
+
+
+SLIPS = {
+    "en": {
+        "reentrent": "reentrant",
+        "gradeint checkpointing": "gradient",
+        "find_unused_paramters": "find_unused_parameters",
+        "deepspeeed zero3": "deepspeed",
+        "deepsped": "deepspeed",
+        "reentarnt": "reentrant",
+        "zerro": "zero",
+    },
+    "zh": {"reentrent": "reentrant", "torchrunn": "torchrun", "deepspeeed": "deepspeed", "zerro": "zero"},
+}
+# Words that are right, most of which no page has.
+RIGHT = """ascend metal flash stuck stall fixed masked point white black story react apple stopped stopping crashes crashing
+hanging running masked layers weights batches tokens kernels launcher launched cached caching hidden states tensorflow
+horovod colossal llama gemma falcon mixtral whisper diffusion quantize quantized adafactor warmup cosine wandb slurm
+docker jetson xformers liger ollama sglang deepseek hunyuan kimi ernie paddle megengine reentran checkpoin"""
+
+
+def test_a_slip_is_read_as_the_word(search):
+    """What is left out, put in, changed or swapped; a word that the index has is read as typed."""
+    find, language = search
+    for typed, meant in SLIPS[language].items():
+        find(typed)  # the first one waits for what knows the words
+        find.page.wait_for_function("text => document.querySelector('.ro-read').innerText.endsWith(text)", arg=meant)
+        found = find(typed.replace(typed.split()[0], meant))
+        assert found and find.page.is_hidden(".ro-read") and find(typed)[:3] == found[:3], typed
+
+
+def test_a_right_word_is_read_as_typed(search):
+    """The line that says how a word is read stands there at once; for hits, of which most of these have none, nobody waits."""
+    find, language = search
+    slip = next(iter(SLIPS[language]))
+    find(slip)
+    find.page.wait_for_function("!document.querySelector('.ro-read').hidden")
+    read = {}
+    for word in [*RIGHT.split(), slip]:
+        find.page.fill(FIELD, word)
+        find.page.evaluate("new Promise(done => setTimeout(done))")
+        if find.page.is_visible(".ro-read"):
+            read[word] = find.page.inner_text(".ro-read")
+    assert read.keys() == {slip}, read
+
+
+def test_where_nothing_is_found_other_pages_are_offered(search, base):
+    find, language = search
+    assert not find("qqqqqq")
+    links = find.page.eval_on_selector_all(".md-search-result__meta a", "links => links.map(link => link.href)")
+    assert [name_of(link.removeprefix(base + PREFIX[language])) for link in links] == [
+        "diagnose/",
+        "errors/",
+        "decision/",
+    ]
+    assert find("DDP") and not find.page.locator(".md-search-result__meta a:visible").count()
+
+
+def test_no_hit_shows_the_name_of_a_run(search):
+    """Of runs named by several words: a name such as `eager` is a word of its own. Listings of code have them: a lab book's
+    repro, and the example for contributors."""
+    find, language = search
+    names = "|".join({name for it in KNOWN.incidents.values() for name in it.variants if name.count("-") > 1})
+    named = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])")
+    for query in [*REVIEWED[language], *TYPED[language]]:
+        find(query)
+        shown = find.page.eval_on_selector_all(
+            ".md-search-result__item",
+            "items => items.filter(it => !/evidence|contributing/.test(it.querySelector('a').href)).map(it => it.textContent)",
+        )
+        assert not (found := named.findall(" ".join(shown))), (query, found)
+
+
+def test_chinese_is_led_to_the_chinese_pages(search, browser):
+    find, language = search
+    for query in ("梯度检查点 reentrant", "断点续训", "版本"):
+        found = find(query)
+        link = find.page.query_selector(".ro-read a")
+        if language == "zh":
+            assert found and link is None
+            continue
+        page = browser.new_page()
+        page.goto(link.get_property("href").json_value())
+        page.wait_for_selector(".md-search-result__item", timeout=20_000)
+        assert page.evaluate("document.documentElement.lang").startswith("zh")
+        page.close()

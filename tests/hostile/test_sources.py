@@ -1,0 +1,72 @@
+"""Sources that would crash a parser, or make a command stumble."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from support.project import command, edit
+
+
+@pytest.mark.parametrize("name", ["snippets/RO-0001/incident.yml", "snippets/RO-0001/evidence/current.json"])
+@pytest.mark.parametrize(
+    "bomb", ['"\x1b[2J"', "[" * 100_000, "[" * 900 + "]" * 900, "- " * 5000, '{"a":' * 20_000, "1" * 5000]
+)
+def test_what_would_crash_a_parser_is_refused(copy, name, bomb):
+    (copy / name).write_text(bomb)
+    told = command("list", root=copy, timeout=60)
+    assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
+    assert f"{name}:1: " in told.stderr and "\n    " in told.stderr and len(told.stderr) < 1000
+
+
+@pytest.mark.parametrize("name", ["check", "site"])
+def test_a_page_saved_in_another_encoding_has_its_line(copy, name):
+    page = copy / "docs/zh/incidents/RO-0001.md"
+    first, *rest = page.read_bytes().splitlines(keepends=True)
+    text = b"".join(rest).decode()
+    page.write_bytes(first + text.encode("gbk", "replace"))
+    told = command(name, root=copy)
+    assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
+    assert "docs/zh/incidents/RO-0001.md:2: the file is not UTF-8\n    Save it as UTF-8." in told.stderr
+
+
+STUMBLES = {
+    "a word of a matrix is gone": (
+        "snippets/RO-0005/incident.yml",
+        "      no-term:",
+        "      other-term:",
+        "0 cases fit `zero3-alternating-other-term`",
+    ),
+    "an outcome without its figures": (
+        "snippets/RO-0001/evidence/current.json",
+        '"outcome": "error"',
+        '"outcome": "match"',
+        "does not follow from its gradient error",
+    ),
+    "evidence cut": ("snippets/RO-0001/evidence/current.json", '"runs": [', "", "not JSON"),
+}
+
+
+@pytest.mark.parametrize("name", ["check", "list", "render", "site", "explain"])
+@pytest.mark.parametrize("what", STUMBLES)
+def test_where_a_command_would_stumble_it_says_what_is_wrong(copy, what, name):
+    file, find, replace, says = STUMBLES[what]
+    edit(copy / file, find, replace)
+    told = command(name, *(["RO-0001"] if name == "explain" else []), root=copy)
+    assert "Traceback" not in told.stderr, told.stderr
+    assert told.returncode == 0 and name in ("list", "explain") or told.returncode == 1 and says in told.stderr, told
+
+
+def test_a_tree_that_cannot_be_written_to(copy):
+    """`new` and `site`, as on a disk that is mounted read-only."""
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    closed = f"mount --bind {copy} {copy} && mount -o remount,ro,bind {copy} && "
+    if subprocess.run([*alone, f"{closed} true"], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount a disk of his own")
+    for arguments in ("new RO-0042", "site"):
+        run = f"{closed} exec {sys.executable} -m readyonce.cli {arguments}"
+        environment = os.environ | {"READYONCE_ROOT": str(copy)}
+        told = subprocess.run([*alone, run], capture_output=True, text=True, env=environment)
+        assert told.returncode == 2 and "Traceback" not in told.stderr, told.stderr
+        assert ": Read-only file system. Let this user" in told.stderr and str(copy) in told.stderr

@@ -1,0 +1,411 @@
+"""The guard: what it says of every run, of wrong and of harmless loops, and of bad input."""
+
+import ast
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from readyonce import guard, lab
+from support.project import KNOWN, ROOT, TESTS, selected
+
+SCRIPT = ROOT / guard.FOLDER / guard.SCRIPT
+HERE = TESTS / "guard"
+sys.path.insert(0, str(HERE))
+sys.path.insert(0, str(SCRIPT.parent))
+import loops  # noqa: E402
+import readyonce_guard  # noqa: E402
+
+CASES = re.findall(r"^@(?:alone|together)\ndef (\w+)", (HERE / "cases.py").read_text(encoding="utf-8"), re.MULTILINE)
+WATCHED = [
+    pytest.param(incident, run, id=f"{incident.id}/{run.variant}")
+    for incident in KNOWN.incidents.values()
+    for run in (incident.evidence[guard.ENVIRONMENT].runs if guard.ENVIRONMENT in incident.evidence else ())
+    if not incident.variants[run.variant].is_command and run.outcome != "hang"
+]
+LATER = [param for param in WATCHED if param.values[1].guard and (param.values[1].guard.step or 0) > 0]
+
+
+# ------------------------------------------------------------------------------ what it said of every run
+
+
+@pytest.mark.parametrize("incident, run", WATCHED)
+def test_silent_runs_are_flagged_and_right_ones_are_not(incident, run):
+    assert run.guard, "not run with the guard: readyonce verify --guard --write --environment current"
+    if run.outcome in guard.SILENT:
+        assert run.guard.codes or any(
+            fnmatchcase(f"{incident.id}/{run.variant}", it) for it in guard.let_through(KNOWN)
+        )
+    elif run.outcome == "match" and run.guard.codes:
+        assert f"{incident.id}/{run.variant}" in guard.exceptions(KNOWN)
+
+
+def test_no_exception_is_left_over():
+    flagged = {f"{i.id}/{r.variant}" for i, r in guard.watched(KNOWN) if r.outcome == "match" and r.guard.codes}
+    assert flagged == set(guard.exceptions(KNOWN))
+    for pattern in guard.let_through(KNOWN):
+        assert guard.unflagged(KNOWN, pattern), f"{pattern} in missed.yml fits no silent run"
+
+
+# How many steps a repro takes.
+STEPS = (
+    (r"^(STEPS\b.* = )3\b", r"\g<1>{}"),
+    (r'in settings\["batches"\]:', 'in settings["batches"][:{}]:'),
+    (r'settings\["steps"\]', "{}"),
+)
+
+
+def test_what_is_flagged_later_was_right_until_then(tmp_path):
+    """Flagged before step k + 1: after k steps the parameters still equal those of one process.
+
+    Not so where no optimizer holds a parameter: another one may step later, so it is told once all have stepped.
+    """
+    jobs = {}
+    for incident, run in (param.values for param in LATER):
+        if run.outcome in guard.SILENT and set(run.guard.codes) != {"optimizer"}:
+            jobs.setdefault((incident.id, run.guard.step), []).append(run.variant)
+    assert jobs
+    for (id, steps), variants in jobs.items():
+        folder = tmp_path / f"{id}-{steps}"
+        incident = replace(KNOWN.incidents[id], folder=folder)
+        shutil.copytree(KNOWN.incidents[id].folder, folder)
+        for name in {incident.variants[v].file for v in variants}:
+            text = shorter = (folder / name).read_text(encoding="utf-8")
+            for pattern, by in STEPS:
+                shorter = re.sub(pattern, by.format(steps), shorter, flags=re.MULTILINE)
+            assert shorter != text
+            (folder / name).write_text(shorter, encoding="utf-8")
+        python = lab.interpreter(ROOT, "current")
+        for seen in lab.together(KNOWN, incident, [(incident.variants[v], 1) for v in variants], python):
+            assert seen.outcome == "match", (id, seen)
+
+
+# ------------------------------------------------------------------------------ wrong and harmless loops
+
+
+@pytest.fixture(scope="module")
+def faults(request):
+    import inject
+
+    return inject.launch(sorted({it["change"] for it in selected(request, "faults")}))
+
+
+@pytest.mark.parametrize("change", loops.WRONG)
+def test_a_wrong_change_is_caught(faults, change):
+    expected = loops.WRONG[change][3]
+    assert (expected is None) == (change in loops.MISSED)
+    assert expected in faults[change]["codes"] if expected else not faults[change]["codes"]
+
+
+@pytest.mark.parametrize("change", loops.HARMLESS)
+def test_a_harmless_change_is_let_through(faults, change):
+    assert not faults[change]["codes"] and faults[change]["outcome"] == "match"
+
+
+def test_the_table_shows_what_was_run():
+    stored = json.loads((ROOT / guard.FOLDER / "faults.json").read_text(encoding="utf-8"))["loops"]
+    assert set(stored) == {*loops.WRONG, *loops.HARMLESS}
+    for name, told in stored.items():
+        assert told["missed"] == loops.MISSED.get(name)
+        if name in loops.WRONG:
+            assert told["outcome"] != "match" and bool(told["codes"]) == (name not in loops.MISSED)
+        else:
+            assert told["outcome"] == "match" and not told["codes"]
+    assert set(loops.MISSED.values()) == set(guard.MISSED_ZH)
+    assert len(loops.WRONG) >= 40 and len(loops.HARMLESS) >= 40
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
+    made = guard.includes(KNOWN, language)
+    page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    assert '--8<-- "guard/cost.md"' in page and '--8<-- "guard/others.md"' in page
+    measured = json.loads((ROOT / guard.FOLDER / "cost.json").read_text(encoding="utf-8"))["rows"]
+    assert {(row["strategy"], row["size"]) for row in measured} == {
+        (strategy, size) for strategy in ("ddp", "zero-3", "fsdp2") for size in ("2 M", "16 M", "100 M")
+    }
+    assert made["guard/cost.md"].count("\n| ") == len(measured) + 1
+    for row in measured:  # what the page says of all of them
+        assert not row["left"] and row["sent_bytes"] < 1300 and row["memory_bytes"] <= 1 << 19
+        assert row["hooks"] <= 0.031 and row["all"] <= 0.15 and 0.02 < row["spread"] < 0.16
+    checks = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))["checks"]
+    for name, told in checks.items():
+        *silent, right = told.values()
+        assert len(silent) == 6
+        if name == "the guard":
+            assert all(it["outcome"].startswith("stopped: ") for it in silent) and right["outcome"] == "match"
+        elif "DETAIL" in name:
+            assert all(it["outcome"].startswith("crashed") for it in told.values())
+        else:
+            assert all(it["outcome"] == "diverge" for it in silent) and right["outcome"] == "match"
+        assert name in ("none", "the guard") or f"\n| `{name}` | 0 / 6" in made["guard/others.md"]
+    assert f"\n| {guard.TEXTS['guard'][language]} | 6 / 6 | 6 |" in made["guard/others.md"]
+
+
+@pytest.mark.parametrize("language, yes", [("en", "yes"), ("zh", "有")])
+def test_the_page_shows_what_traincheck_said_of_the_same_runs(language, yes):
+    stored = json.loads((ROOT / guard.FOLDER / "traincheck.json").read_text(encoding="utf-8"))["runs"]
+    checks = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))["checks"]
+    assert list(stored) == list(checks["none"])[:-1]  # the silent ones
+    text = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    made = guard.includes(KNOWN, language)["guard/traincheck.md"]
+    assert '--8<-- "guard/traincheck.md"' in text and made.count("\n| ") == len(stored) + 1
+    assert made.count(f"| {yes} |") == sum(told.get("equal_parameters", False) for told in stored.values()) > 0
+    for told in stored.values():
+        assert "unusable" in told or told["only"] <= told["violated"] <= told["invariants"]
+    one, two = [told["only"] for name, told in stored.items() if name.startswith("RO-0001/repro")]
+    assert f"{one}" in text and f"{two}" in text
+
+
+def test_the_frameworks_own_commands_stop_where_they_are_wrong_only():
+    stored = json.loads((ROOT / guard.FOLDER / "commands.json").read_text(encoding="utf-8"))["runs"]
+    assert {name.rpartition(" ")[2].rpartition("-")[0] for name in stored} >= {"ms-swift", "flagembedding"}
+    outcomes = set()
+    for name, told in stored.items():
+        run, _, environment = name.rpartition(" ")
+        id, _, variant = run.partition("/")
+        known = KNOWN.incidents.get(id)
+        outcome = known.evidence[environment].by_variant[variant].outcome if known else "match"
+        outcomes.add(outcome)
+        assert told["watching"].startswith("watching ") and outcome in ("match", "diverge")
+        sure = [code for code in told["codes"] if readyonce_guard.CODES[code][3] == "sure"]
+        assert bool(sure) == bool(told["exit"]) == (outcome == "diverge"), name
+    assert outcomes == {"match", "diverge"}
+    for language in ("en", "zh"):
+        page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+        assert '--8<-- "guard/commands.md"' in page
+        assert guard.includes(KNOWN, language)["guard/commands.md"].count("\n| ") == len(stored) + 1
+
+
+# ------------------------------------------------------------------------------ bad input
+
+
+@pytest.fixture(scope="module")
+def answers(request, tmp_path_factory):
+    wanted = [it["case"] for it in selected(request, "answers")]
+    results = tmp_path_factory.mktemp("guard") / "results.jsonl"
+    command = [*lab.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-4000:]
+    said = {}
+    for line in results.read_text().splitlines():
+        record = json.loads(line)
+        said.setdefault(record["name"], []).append(record["error"])
+    return said
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_has_an_answer(answers, case):
+    assert case in answers
+    assert not any(answers[case]), next(filter(None, answers[case]))
+
+
+def test_a_first_step_that_moves_every_second_weight_only_is_not_still():
+    """LoRA: B starts at zero, so that no A has a gradient. Every second parameter, as an even choice takes, is all A."""
+    import torch
+
+    class Layer(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.A, self.B = torch.nn.Parameter(torch.randn(4, 2)), torch.nn.Parameter(torch.zeros(2, 4))
+
+        def forward(self, x):
+            return x + x @ self.A @ self.B
+
+    model = torch.nn.Sequential(*(Layer() for _ in range(16)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with readyonce_guard.watch(model, on_finding="record") as guarded:
+        for _ in range(3):
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert guarded.step == 3 and not guarded.findings
+
+
+# ------------------------------------------------------------------------------ the command, the file, the page
+
+
+def _command(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, SCRIPT, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        **options,
+    )
+
+
+@pytest.mark.parametrize("variant, code", [("find-unused-false-stack-twice", "twice"), ("non-reentrant", None)])
+def test_the_command_watches_a_launch(variant, code):
+    repro = ROOT / "snippets" / "RO-0001" / "repro.py"
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", repro, variant]
+    done = _command("--steps", "2", "--", *map(str, launch))
+    assert "readyonce guard: watching DDP, 2 ranks, 8 trainable parameters, for 2 optimizer steps" in done.stderr
+    if code:
+        assert done.returncode and "RESULT" not in done.stdout
+        assert f"[{code}] before optimizer step 1" in done.stderr
+    else:
+        assert done.returncode == 0 and '"outcome": "match"' in done.stdout
+        assert "2 optimizer steps watched, no findings; removed" in done.stderr
+
+
+@pytest.mark.frameworks
+def test_lightnings_callback_stops_a_wrong_fit_and_leaves_nothing():
+    launch = [*lab.torchrun(lab.interpreter(ROOT, "frameworks"), 2), HERE / "lightning_ddp.py"]
+    done = subprocess.run(list(map(str, launch)), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.count("DONE") == 2, done.stderr[-4000:]
+
+
+def test_the_command_leaves_what_it_starts_alone(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('theirs', flush=True)\n")
+    done = _command("--", sys.executable, "-c", "import sys; print('torch' in sys.modules); sys.exit(7)", cwd=tmp_path)
+    assert done.returncode == 7 and done.stdout.splitlines()[-1] == "False"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, SCRIPT, "--", sys.executable, "-c", "print(1)"],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.stdout.split() == ["theirs", "theirs", "1"]  # in ours, and in the one that we stood in front of
+
+
+REFUSED = [
+    ([], "name the command to run"),
+    (["--"], "name the command to run"),
+    (["--steps", "0", "--", "true"], "--steps is at least 1, not 0"),
+    (["--steps", "many", "--", "true"], "invalid int value: 'many'"),
+    (["--timeout", "0", "--", "true"], "--timeout is a number of seconds above 0, not 0"),
+    (["--timeout", "nan", "--", "true"], "--timeout is a number of seconds above 0, not nan"),
+    (["--fast", "--", "true"], "unrecognized arguments: --fast"),
+    (["--", "no-such-program-here"], "no such command: no-such-program-here"),
+    (["--", "torchrun train.py"], "name its words one by one"),
+    (["--", "train.py"], "python -m readyonce_guard -- python train.py"),
+    (["--", "./"], "./ cannot be run: Permission denied"),
+]
+
+
+@pytest.mark.parametrize("arguments, says", REFUSED)
+def test_a_command_that_cannot_run_is_refused(arguments, says):
+    done = _command(*arguments)
+    assert done.returncode == 2 and "usage:" in done.stderr and "Traceback" not in done.stderr
+    assert says in done.stderr
+
+
+UNSEEN = [
+    (["true"], None),
+    ([sys.executable, "-I", "-c", "import torch"], None),
+    ([sys.executable, "-c", "pass"], "python"),
+    ([sys.executable, "-c", "import torch; torch.nn.Linear(1, 1)(torch.ones(1))"], "torch"),
+]
+
+
+@pytest.mark.parametrize("command, furthest", UNSEEN)
+def test_a_command_that_shows_it_nothing_is_said_to(command, furthest):
+    done = _command("--", *command)
+    assert done.returncode == 0 and f"nothing was watched: {readyonce_guard.UNSEEN[furthest]}" in done.stderr
+
+
+def test_it_comes_along_where_somebody_asks_for_torch_before_the_import():
+    """As transformers does: it looks whether torch is there."""
+    code = "import importlib.util as it; it.find_spec('torch'); it.find_spec('torch'); import torch"
+    assert readyonce_guard.UNSEEN["torch"] in _command("--", sys.executable, "-c", code).stderr
+
+
+def test_a_signal_ends_the_command_as_in_a_shell():
+    assert _command("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 15)").returncode == 128 + 15
+
+
+def test_the_file_needs_torch_only():
+    tree = ast.parse(SCRIPT.read_text(encoding="utf-8"))
+    top = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert {alias.name.split(".")[0] for node in top if isinstance(node, ast.Import) for alias in node.names} | {
+        node.module.split(".")[0] for node in top if isinstance(node, ast.ImportFrom)
+    } <= set(sys.stdlib_module_names)
+    inside = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    allowed = {"torch", "transformers", "lightning", "pytorch_lightning", "deepspeed"}  # each where it is asked for
+    assert inside <= {*sys.stdlib_module_names, *allowed}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_names_every_code(language):
+    tree = ast.parse(SCRIPT.read_text(encoding="utf-8"))
+    (codes,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CODES"
+    )
+    page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \|", page, re.MULTILINE)
+    known = sorted(key.value for key in codes.keys)
+    assert sorted(code for code, _ in rows) == known and all(code == anchor for code, anchor in rows)
+    # A finding leads to its own section, which says what to change.
+    sections = re.findall(r"^#+ .*\{#(\w+)\}\n\n(?=(.+))", page, re.MULTILINE)
+    assert set(known) <= {anchor for anchor, words in sections if len(words) > 20}
+
+
+def test_the_page_shows_a_finding_as_it_is_printed():
+    seen = readyonce_guard.Finding("start", 0, ("linear.bias",), "sizes differ by up to 7.7e-01", ("linear (Linear)",))
+    assert f"{seen}\n" == (SCRIPT.parent / "finding.txt").read_text(encoding="utf-8")
+
+
+def test_a_published_wiki_hands_out_a_file_that_leads_back_to_it(monkeypatch):
+    monkeypatch.setenv("SITE_URL", "https://wiki.example.com")
+    (text,) = guard.files(KNOWN).values()
+    space = {"__name__": "published"}
+    exec(compile(text, "readyonce_guard.py", "exec"), space)  # dataclasses look the module up by name
+    assert space["_page"]("guard/#start", "Guard") == "https://wiki.example.com/guard/#start"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_pages_count_what_was_watched(language):
+    told = json.loads((ROOT / guard.FOLDER / "commands.json").read_text(encoding="utf-8"))["runs"]
+    silent = [run for runs in guard.silent(KNOWN, told).values() for run in runs]
+    watched = [flagged for _, flagged in silent if flagged is not None]
+    assert len(silent) > len(watched) and all(watched)  # else the words beside the table are to be changed
+    made = guard.includes(KNOWN, language)
+    assert str(len(silent)) in made["guard/watched.md"] and str(len(watched)) in made["guard/watched.md"]
+    already = (ROOT / "docs" / language / "already-trained.md").read_text(encoding="utf-8")
+    assert '--8<-- "guard/watched.md"' in already
+
+
+@pytest.mark.parametrize("language, unmeasured", [("en", "not measured: needs a GPU"), ("zh", "没有测：需要 GPU")])
+def test_the_page_shows_the_noise_of_replay(language, unmeasured):
+    stored = json.loads((ROOT / guard.FOLDER / "noise.json").read_text(encoding="utf-8"))["rows"]
+    made = guard.includes(KNOWN, language)["guard/noise.md"]
+    measured = {row["precision"] for row in stored}
+    assert made.count("\n| ") == 1 + len(stored) + len(set(guard.PRECISIONS) - measured)
+    assert (f"| tf32 | {unmeasured} |" in made) == ("tf32" not in measured)
+    for row in stored:  # what the limits stand on
+        limit = readyonce_guard.LIMITS["float32" if row["precision"] == "float32" else "bfloat16"]
+        assert row["two_replays"] <= limit
+        assert row["difference"][1] <= limit if row["setting"] == "non-reentrant" else row["difference"][0] > limit
+
+
+@pytest.mark.parametrize("folder", ["guard", "zh/guard"])
+def test_the_page_hands_out_the_file(built, folder):
+    assert (built / folder / SCRIPT.name).read_bytes() == SCRIPT.read_bytes()
+    assert f'href="{SCRIPT.name}"' in (built / folder / "index.html").read_text(encoding="utf-8")
+
+
+def test_the_examples_parse():
+    compile((ROOT / guard.FOLDER / "examples.py").read_text(encoding="utf-8"), "examples.py", "exec")

@@ -1,0 +1,170 @@
+"""The pages across incidents: which setting works, advice judged, what trains wrong in silence."""
+
+import html
+import itertools
+import json
+import re
+
+import pytest
+
+from support.project import KNOWN
+
+PREFIX = {"en": "", "zh": "zh/"}
+
+
+def run_of(incident, anchor):
+    """The run that an anchor belongs to."""
+    for environment, evidence in KNOWN.incidents[incident].evidence.items():
+        for run in evidence.runs:
+            suffix = "" if environment == "current" else f"-in-{environment.replace('.', '-')}"
+            if anchor == f"run-{run.variant}{suffix}":
+                return run
+    raise AssertionError(f"{incident} has no run for #{anchor}")
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_each_outcome_of_the_decision_page_is_that_of_the_run_it_links_to(built, known, language):
+    page = (built / PREFIX[language] / "decision/index.html").read_text(encoding="utf-8")
+    columns = {it.text[language].replace("`", ""): it.where for it in known.decision.columns.values()}
+    shown = {}  # (row, column) -> what its cell links to
+    for row, cells in re.findall(r'<th id="([\w-]+)" scope="row">.*?</th>(.*?)</tr>', page, re.DOTALL):
+        for column, cell in re.findall(r'<td data-column="(.*?)">(.*?)</td>', cells, re.DOTALL):
+            pattern = r'<a href="[./]*incidents/(RO-\d{4})/evidence/#(run-[^"]*)"><span class="ro-chip ro-(\w+)"'
+            shown[row, column] = re.findall(pattern, cell)
+    for (strategy, use), where in known.decision.rows.items():
+        for column, query in columns.items():
+            # Nothing that a run showed may be left out.
+            wanted = {it.run.outcome for it in known.fitting(where)[0] if known.fits(query, it)}
+            cell = shown.get((f"{strategy}-{use}", column), [])
+            assert {kind for _, _, kind in cell} == wanted, (strategy, use, column)
+            assert all(run_of(incident, anchor).outcome == kind for incident, anchor, kind in cell)
+
+
+# Written out here once more, on purpose: what a reader sees must not be judged by the code that made it.
+ANSWERS = {
+    "en": (
+        r"use_reentrant=False trains right in (\d+) of (\d+) runs\.",
+        "use_reentrant=False is not run in this setting.",
+    ),
+    "zh": (r"use_reentrant=False：(\d+) / (\d+) 次运行训练正确。", "use_reentrant=False：这种情况没有运行过。"),
+}
+USES = {
+    "once": {"runs": ["once"], "skips": ["never"], "second_use": ["none"], "backward_calls": ["once"]},
+    "repeated": {"runs": ["last", "early"], "skips": ["never"], "second_use": ["none"], "backward_calls": ["once"]},
+    "left-out": {"skips": "not never", "second_use": ["none"]},
+    "second-place": {"second_use": "not none"},
+    "two-backwards": {"backward_calls": "not once"},
+}
+
+
+def fit(facts, strategy, use, tuning, version):
+    wanted = {"strategy": [strategy], **USES[use]}
+    wanted |= {"tuning": [tuning]} if tuning != "any" else {}
+    wanted |= dict([[version.split("=")[0], [version.split("=")[1]]]]) if version != "any" else {}
+    return facts.get("reference", "right") == "right" and all(
+        name in facts and (facts[name] in values if isinstance(values, list) else facts[name] != values[4:])
+        for name, values in wanted.items()
+    )
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, language):
+    page = (built / PREFIX[language] / "decision/index.html").read_text(encoding="utf-8")
+    options = {
+        name: re.findall(r'<option value="(.*?)"', listed)
+        for name, listed in re.findall(r'<select name="(\w+)">(.*?)</select>', page, re.DOTALL)
+    }
+    assert list(options) == ["strategy", "use", "tuning", "version"]
+    answers = {
+        key: text
+        for keys, text in re.findall(r'<li data-for="(.*?)">(.*?)</li>', page, re.DOTALL)
+        for key in keys.split(" ")
+    }
+    runs_in, not_run = ANSWERS[language]
+    met, offered = set(), {tuple(key.split("/"))[::3] + tuple(key.split("/"))[1:2] for key in answers if key}
+    for choice in itertools.product(*options.values()):
+        if choice[3] != "any" and (choice[0], choice[3], choice[1]) not in offered:
+            continue  # there no version tells outcomes apart
+        here = [it for it in known.observed if fit(it.facts, *choice)]
+        text = html.unescape(re.sub("<[^>]+>", "", answers.get("/".join(choice), answers[""])))
+        runs = [it for it in here if it.facts["checkpointing"] == "non-reentrant"]
+        right = sum(it.run.outcome == "match" for it in runs)
+        told = re.match(runs_in, text)
+        assert (told and [int(it) for it in told.groups()]) == ([right, len(runs)] if runs else None), (choice, text)
+        assert runs or text.startswith(not_run)
+        # Those that did not, each kind with its number.
+        for outcome in {it.run.outcome for it in runs} - {"match"}:
+            chips = re.findall(rf'ro-chip ro-{outcome}">.*?</a> (\d+)', answers["/".join(choice)])
+            assert sum(map(int, chips)) == sum(it.run.outcome == outcome for it in runs), choice
+        # Where the answer does not settle it, or a setting beside it is wrong without a word, the guard is offered.
+        offered_guard = 0 < right < len(runs) or {it.run.outcome for it in here} & {"diverge", "still"}
+        assert bool(re.search(r'<a href="\.\./guard/">', answers.get("/".join(choice), answers[""]))) == bool(
+            offered_guard
+        ), choice
+        met.add("not run" if not runs else "right" if right == len(runs) else "wrong" if not right else "mixed")
+    assert met == {"not run", "right", "wrong", "mixed"}
+    # Where a version tells outcomes apart, each that was run can be chosen.
+    for use in ("once", "repeated", "left-out"):
+        told = {it.facts["deepspeed"] for it in known.observed if fit(it.facts, "zero-3", use, "any", "any")}
+        assert {("zero-3", f"deepspeed={version}", use) for version in told} <= offered
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_advice_page_has_every_claim_once_where_its_verdict_and_advice_put_it(built, known, language):
+    text = (built / PREFIX[language] / "advice/index.html").read_text(encoding="utf-8")
+    claims = json.loads((built / "api/v1/claims.json").read_text(encoding="utf-8"))
+    parts = re.split(r'<h2 id="(fails|depends|no|open)"', text)
+    shown = {kind: re.findall(r'id="(RO-\d{4})-claim-([\w-]+)"', body) for kind, body in zip(parts[1::2], parts[2::2])}
+    assert sum(map(len, shown.values())) == len(claims)
+    for claim in claims:
+        incident, name = claim["id"].split("/")
+        verdict = claim["verdict"]
+        advice = "" if known.incidents[incident].file.claims[name].explanation else claim["advice"]
+        if verdict == "open":
+            wanted = "open"
+        elif verdict == "fails" or (verdict == "depends" and advice == "no"):
+            wanted = "fails"  # never
+        elif verdict == "depends" or advice == "only if":
+            wanted = "depends"  # only if
+        else:
+            wanted = "no"  # true
+        assert (incident, name) in shown[wanted], (claim["id"], wanted)
+        assert f'incidents/{incident}/#claim-{name}"' in text
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_silent_runs_are_all_listed_and_no_others(built, known, language):
+    page = (built / PREFIX[language] / "already-trained/index.html").read_text(encoding="utf-8")
+    (text,) = re.findall(r"<table>(?:(?!</table>).)*?(?:Off by|参数偏差).*?</table>", page, re.DOTALL)
+    shown = set(re.findall(r'incidents/(RO-\d{4})/evidence/#(run-[\w-]+)"', text))
+    assert shown and all(run_of(*where).outcome == "diverge" for where in shown)
+    wrong = sum(
+        run.outcome == "diverge"
+        for incident in known.incidents.values()
+        for evidence in incident.evidence.values()
+        for run in evidence.runs
+    )
+    assert len(shown) == wrong
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_charts_say_what_was_measured(built, known, language):
+    drawn = 0
+    for incident in known.incidents.values():
+        for matrix in incident.file.matrices:
+            if not matrix.chart:
+                continue
+            page = (built / PREFIX[language] / f"incidents/{incident.id}/evidence/index.html").read_text(
+                encoding="utf-8"
+            )
+            (svg,) = re.findall(rf"<svg[^>]*ro-chart-{incident.id}-{matrix.file[:-3]}-title.*?</svg>", page, re.DOTALL)
+            first, second = matrix.axes
+            runs = incident.evidence["current"].by_variant
+            for quantity in matrix.chart:
+                for a in first:
+                    base = getattr(runs[f"{a}-{next(iter(second))}"], quantity)
+                    for b in second:
+                        ratio = getattr(runs[f"{a}-{b}"], quantity) / base
+                        assert f">{ratio:.2f}×<" in svg, (a, b, quantity)
+            drawn += 1
+    assert drawn

@@ -1,0 +1,38 @@
+"""As many incidents as one likes, made from the skeleton."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from readyonce import scaffold
+from support.project import KNOWN
+
+FILLED = {
+    "TODO：": "",
+    "TODO: ": "",
+    "--todo": "--standalone",
+    "0.0.0": "1.0.0",
+    "owner/repository#1": "a/b#1",
+    " # TODO": "",
+    "TODO": "something",
+}
+
+
+def generate(copy: Path, count: int) -> None:
+    """Incidents of the skeleton's two variants, with evidence as two real runs gave it."""
+    real = KNOWN.incidents["RO-0003"].evidence["current"]
+    fixed = real.by_variant["non-reentrant"].model_copy(update={"variant": "fixed"})
+    known = {
+        "options": {"torchrun": ["--standalone", "--nproc-per-node"]},
+        "runs": [real.by_variant["reported"], fixed],
+    }
+    evidence = real.model_copy(update=known).model_dump_json(indent=1)
+    for number in range(1000, 1000 + count):
+        for name in scaffold.create(copy, f"RO-{number}"):
+            text = (copy / name).read_text(encoding="utf-8")
+            for todo, done in FILLED.items():
+                text = text.replace(todo, done)
+            (copy / name).write_text(text, encoding="utf-8")
+        record = copy / "snippets" / f"RO-{number}" / "evidence" / "current.json"
+        record.parent.mkdir()
+        record.write_text(evidence, encoding="utf-8")

@@ -1,0 +1,91 @@
+"""The project under test, its catalog, its runs, and copies of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from readyonce import catalog
+
+EPOCH = "1790000000"
+REPOSITORY = "https://forge.example.com/team/readyonce"
+TESTS = Path(__file__).resolve().parents[1]
+ROOT = catalog.find_root()  # $READYONCE_ROOT, so that the sabotage tests can aim this suite at a copy
+KNOWN = catalog.load(ROOT)
+RUNS = [
+    pytest.param(incident.id, variant.name, environment, id=f"{incident.id}/{variant.name}@{environment}")
+    for incident in KNOWN.incidents.values()
+    for variant in incident.variants.values()
+    for environment in variant.declared
+    if not variant.is_command
+]
+REPROS = [
+    pytest.param(i.id, name, id=f"{i.id}/{name}")
+    for i in KNOWN.incidents.values()
+    for name in i.file.files
+    if name.endswith(".py")
+]
+
+
+def as_in_a_terminal() -> None:
+    """For `preexec_fn`: nohup and a shell's background have signals ignored, and so would their children."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def selected(request, fixture: str) -> list[dict]:
+    """The parameters of each selected test that uses the fixture."""
+    users = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
+    return [item.callspec.params for item in users]
+
+
+def copy_of(root: Path, target: Path) -> Path:
+    for name in ("docs", "snippets", "scripts"):
+        shutil.copytree(
+            root / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
+        )
+    for path in (*root.glob("mkdocs*.yml"), *(root / n for n in ("requirements.txt", "pyproject.toml", "README.md"))):
+        if path.is_file():
+            shutil.copy(path, target)
+    return target
+
+
+def bytes_of(folder: Path) -> dict[str, str]:
+    """Each file below → its digest."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def digest_of(folder: Path) -> str:
+    """Of its files: names and bytes."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.rglob("*")):
+        digest.update(f"{path}\0".encode() + (path.read_bytes() if path.is_file() else b""))
+    return digest.hexdigest()
+
+
+def edit(path: Path, find: str, replace: str) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert find in text, f"{path} has no {find!r}: the fixture is out of date"
+    path.write_text(text.replace(find, replace, 1), encoding="utf-8")
+
+
+def command(
+    *arguments: str, root: Path = ROOT, environment: Mapping[str, str] = {}, **options
+) -> subprocess.CompletedProcess:
+    """Run `readyonce`, as a user would, on a project."""
+    return subprocess.run(
+        [sys.executable, "-m", "readyonce.cli", *arguments],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"READYONCE_ROOT": str(root)} | environment,
+        **options,
+    )

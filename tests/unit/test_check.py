@@ -1,0 +1,164 @@
+"""Bad input gets an error that names file, line and remedy; `faults/` has one file for each fault.
+
+A fault file says what to do to a copy of the project (`edit` with `find` and `replace`, `remove`,
+`remove_tree`, or `link` and `to`), and all that must be said: first `says`, in `file` (the edited one), at
+`line`, or where the text `near` begins; then what stands under `also`, in its order, and nothing else.
+"""
+
+import contextlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from readyonce import catalog, check, lab, render, site
+from support.project import ROOT, TESTS, command, copy_of, edit
+
+FAULTS = sorted((TESTS / "faults").glob("*.yml"))
+
+
+def test_nothing_to_mend():
+    found = check.problems(catalog.load(ROOT))
+    assert not found, "\n".join(map(str, found))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory) -> Path:
+    """A copy for all faults; each takes back what it did. Of launches to judge it has none: no fault is about them."""
+    root = copy_of(ROOT, tmp_path_factory.mktemp("faults") / "copy")
+    launches = root / "snippets" / "lint" / "examples.json"
+    stored = json.loads(launches.read_text(encoding="utf-8"))
+    without = {name: {release: [] for release in it} for name, it in stored.items()}
+    launches.write_text(json.dumps(stored | without), encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
+def test_fault(one, remembered, path):
+    fault = catalog.parse_yaml(path.read_text(encoding="utf-8"))
+    with committed(one, fault):
+        judge(one, fault, check.problems(catalog.load(one)))
+
+
+def judge(copy: Path, fault: dict, found: list[catalog.Problem]) -> None:
+    file = fault.get("file") or fault["edit"]
+    wanted = [{"file": file, "says": fault["says"]}, *fault.get("also", [])]
+    said = [one.file == it["file"] and it["says"] in one.what for one, it in zip(found, wanted)]
+    assert len(found) == len(wanted) and all(said), "\n".join(map(str, found)) or "nothing was found"
+    assert all(problem.remedy for problem in found)
+    if near := fault.get("near"):
+        text = (copy / file).read_text(encoding="utf-8")
+        assert found[0].line == text[: text.index(near)].count("\n") + 1, found[0]
+    if line := fault.get("line"):
+        assert found[0].line == int(line), found[0]
+
+
+def touched(fault: dict) -> list[str]:
+    return [fault[how] for how in ("edit", "remove", "remove_tree", "link") if how in fault]
+
+
+@contextlib.contextmanager
+def committed(copy: Path, fault: dict):
+    try:
+        commit(copy, fault)
+        yield
+    finally:
+        for name in touched(fault):
+            if (copy / name).is_symlink() or (copy / name).is_file():
+                (copy / name).unlink()
+            if (ROOT / name).is_dir():
+                shutil.copytree(ROOT / name, copy / name)
+            elif (ROOT / name).is_file():
+                shutil.copy(ROOT / name, copy / name)
+
+
+def commit(copy: Path, fault: dict) -> None:
+    if "edit" in fault:
+        edit(copy / fault["edit"], fault["find"], fault["replace"])
+    if "remove" in fault:
+        (copy / fault["remove"]).unlink()
+    if "remove_tree" in fault:
+        shutil.rmtree(copy / fault["remove_tree"])
+    if "link" in fault:
+        (copy / fault["link"]).symlink_to(fault["to"])
+
+
+def test_all_faults_in_one_go(copy):
+    names = ("heading-without-id", "dead-link", "unknown-error-family", "symlink-under-snippets")
+    faults = [catalog.parse_yaml((FAULTS[0].parent / f"{name}.yml").read_text(encoding="utf-8")) for name in names]
+    for fault in faults:
+        commit(copy, fault)
+    told = command("check", root=copy)
+    assert told.returncode == 1
+    for fault in faults:
+        assert fault["says"] in told.stderr
+
+
+def test_a_wrong_kind_of_value_is_told_in_our_words():
+    path = ROOT / "snippets/RO-0005/incident.yml"
+    data = catalog.parse_yaml(path.read_text(encoding="utf-8"))
+    told = set()
+    for wrong in ([], "", 5, {"a": 1}):
+        for within, key in places(data):
+            right, within[key] = within[key], wrong
+            try:
+                catalog.IncidentFile.model_validate(data)
+            except ValidationError as error:
+                told |= {(what, remedy) for _, what, remedy in catalog._explained(error.errors())}
+            within[key] = right
+    assert len(told) > 100
+    assert not [it for it in told if re.search(r"Input|Value error|something else|Field|valid ", "".join(it))]
+
+
+def places(data) -> list[tuple]:
+    """Each value of nested keys and lists: what holds it, and its key there."""
+    keys = data if isinstance(data, dict) else range(min(len(data), 1)) if isinstance(data, list) else ()
+    return [place for key in keys for place in ((data, key), *places(data[key]))]
+
+
+def test_a_module_under_torchrun_has_options_of_its_own():
+    script = 'N=4 torchrun --nproc-per-node "$N" -m some.module --epochs 1'
+    launcher, module = check.commands(script)
+    assert launcher == ["torchrun", "--nproc-per-node", "$N"]
+    assert module == ["python", "-m", "some.module", "--epochs", "1"]
+
+
+def test_evidence_of_one_gpu_is_shown_and_judges_nothing(copy):
+    folder = copy / "snippets" / "RO-0004" / "evidence"
+    record = json.loads((folder / "current.json").read_text(encoding="utf-8"))
+    record["environment"] |= {"name": "nvidia-test", "device": "cuda", "backend": "nccl", "world_size": 1}
+    record["runs"] = [run for run in record["runs"] if run["outcome"] == "match"][:2]
+    before = catalog.load(copy).require_sound()
+    (folder / "nvidia-test.json").write_text(json.dumps(record), encoding="utf-8")
+    after = catalog.load(copy).require_sound()
+    assert after.incidents["RO-0004"].evidence == before.incidents["RO-0004"].evidence
+    shown = render.incident_includes(after, after.incidents["RO-0004"], "en")["RO-0004/evidence.md"]
+    assert "CUDA (nccl, world size 1)" in shown and "of 2 variants 2 came out as with two" in shown
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "snippets" / "environments").glob("*.txt")), ids=lambda path: path.stem)
+def test_a_lock_holds_what_its_list_pins(path):
+    """With hashes. torch and torchvision have none, and stand in no lock: which build is right, the machine decides."""
+    if path.stem == "current":  # its pins stand in tests/requirements.txt
+        locked = (TESTS / "requirements.txt").read_text(encoding="utf-8")
+        locked += path.read_text(encoding="utf-8")
+    else:
+        locked = (path.parent / "locks" / path.name).read_text(encoding="utf-8")
+        entries = re.sub(r" \\\n", "", locked).splitlines()
+        assert all(" --hash=sha256:" in entry for entry in entries), "make lock"
+    names = {line.lower().replace("_", "-").split(" ")[0] for line in locked.splitlines()}
+    for name, release in lab.pins(ROOT, path.stem).items():
+        assert name in ("torch", "torchvision") or f"{name}=={release}".lower().replace("_", "-") in names, "make lock"
+
+
+def test_a_title_is_no_place_for_markup(copy):
+    """The theme writes it into every page as it is."""
+    script = "<script>window.broken = 1</script>"
+    edit(copy / "docs/en/contributing.md", "title: ", f"title: {script}")
+    assert "the title has markup" in {problem.what for problem in check.problems(catalog.load(copy))}
+    edit(copy / "snippets/RO-0001/incident.yml", "  en: Swift GRPO", f"  en: {script}Swift GRPO")
+    with pytest.raises(catalog.CatalogError, match="incident.yml:7: .* is no value"):
+        site.build(copy, take_along=False)

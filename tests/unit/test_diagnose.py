@@ -1,0 +1,429 @@
+"""`diagnose`: real logs, texts that only look like them, and both engines held against each other.
+
+`logs/` has real logs, each with the expected answer in lines that begin with `#?`; `messages.yml` has texts from threads and
+sources; `confusers.yml` has what must not be taken for an error.
+"""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+
+from readyonce import diagnose, report, rules
+from readyonce.catalog import LANGUAGES
+from support.logs import (
+    CHANGES,
+    CONFUSERS,
+    CUTS,
+    ENGINE,
+    LEADS,
+    LOGS,
+    MESSAGES,
+    RULES,
+    TITLES,
+    apart,
+    error,
+    issue,
+    letters,
+    pasted_in_pieces,
+    read,
+    run,
+    told,
+)
+from support.project import KNOWN, ROOT, TESTS, command, edit
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_log(path, change):
+    expected, text = read(path)
+    text = CHANGES[change](text)
+    answer = told(text)
+    assert answer.json["kind"] == expected["kind"]
+    assert answer.json["error"] == expected.get("error")
+    if "incident" in expected:
+        assert [entry["id"] for entry in answer.json["incidents"]][0] == expected["incident"]
+    if "line" in expected and "middle" not in change:
+        winning = re.sub(r"\x1b\[[0-9;]*m", "", text.split("\n")[answer.json["line"] - 1])
+        # Where the message does not stand at the start of its line, a wrap may have put it into the next.
+        assert expected["begins"] in letters(winning) or "wrapped" in change and letters(winning)
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_line(path):
+    """The file as it stands, with the answer in its first lines."""
+    expected, _ = read(path)
+    assert diagnose.diagnose(ENGINE, path.read_bytes()).json["line"] == (
+        int(expected["line"]) if "line" in expected else None
+    )
+
+
+def test_letters_lost_at_the_wrap():
+    """Rare and hopeless now and then, as where a wording's first letters are lost: few may be missed, none be another."""
+    widths, logs = (68, 72, 80, 100, 132, 136), [read(path) for path in LOGS]
+    wanted = [expected.get("error") for expected, _ in logs for _ in widths]
+    found = [told(apart(log, width)).json["error"] for _, log in logs for width in widths]
+    assert all(error in (None, name) for error, name in zip(found, wanted))
+    assert sum(error == name for error, name in zip(found, wanted)) >= 0.85 * len(found)
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_part_of_a_log(path, cut):
+    """Half a log has the same answer, if the message is in it; else the launcher's, or none. Never another one."""
+    expected, text = read(path)
+    part = "\n".join(CUTS[cut](text.rstrip("\n").split("\n")))
+    answer = told(part)
+    if answer.json["error"] != expected.get("error"):
+        assert answer.json["error"] is None
+        assert expected["begins"] not in letters(part) or expected["begins"].startswith("assert")
+    if cut.startswith("last") and answer.json["error"] is None:
+        assert answer.json["kind"] == (
+            "wrapper-only" if "ChildFailedError" in part or "got signal" in part else "unknown"
+        )
+
+
+@pytest.mark.parametrize("entry", MESSAGES, ids=lambda entry: entry["family"])
+@pytest.mark.parametrize("change", ["as it is", "wrapped at 80", "prefixed", "CRLF", "coloured", "quoted"])
+def test_message(entry, change):
+    answer = told(CHANGES[change](entry["message"]))
+    assert answer.json["error"] == entry["family"]
+
+
+@pytest.mark.parametrize(
+    "family, kind, text",
+    [
+        pytest.param(family, kind, text, id=f"{family}-{kind}-{number}")
+        for family, groups in CONFUSERS.items()
+        for kind, texts in groups.items()
+        for number, text in enumerate(texts)
+    ],
+)
+def test_confuser_is_no_hit(family, kind, text):
+    for change in ("as it is", "CRLF", "coloured", "prefixed"):
+        assert told(CHANGES[change](text)).json["kind"] == "unknown", change
+
+
+@pytest.mark.parametrize("family", KNOWN.families)
+def test_family_has_a_fixture_a_confuser_and_a_near_miss(family):
+    fixtures = [read(path)[0].get("error") for path in LOGS] + [entry["family"] for entry in MESSAGES]
+    assert family in fixtures
+    assert CONFUSERS[family]["mentions"] and CONFUSERS[family]["near"]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").rglob("*.md")), ids=lambda path: path.as_posix()[-40:])
+def test_our_own_pages_are_no_hit(path):
+    """But for a look-alike's page, whose title is the error's text: that is of its own family, or of none."""
+    answer = diagnose.diagnose(ENGINE, path.read_bytes())
+    own = {path.stem} if KNOWN.is_generated(path) else set()
+    assert answer.json["error"] in {None, *own}, (answer.json, answer.around)
+    if answer.json["words_of"]:  # a page on an error, whose title that is
+        assert {*answer.json["words_of"]} & {path.stem, *_errors_of(path)}, (answer.json, answer.around)
+
+
+def _errors_of(path):
+    return next((it.file.errors for id, it in KNOWN.incidents.items() if id in path.as_posix()), ())
+
+
+# ------------------------------------------------------------------------------ part of an error's text
+
+
+@pytest.mark.parametrize("family", KNOWN.families)
+def test_a_title_is_known_or_belongs_to_its_error(family):
+    for title in TITLES[family]:
+        for lead in LEADS:
+            for end in ("", "…", "?", "。"):
+                answer = told(lead + title + end).json
+                assert answer["error"] == family or answer["words_of"] == [family], (lead + title + end, answer)
+
+
+@pytest.mark.parametrize("family", KNOWN.families)
+def test_a_line_cut_at_the_edge_belongs_to_its_error(family):
+    """From the first 30 letters of a message on, wherever it is cut; some texts begin as others do."""
+    for wording in KNOWN.families[family].wordings:
+        line = wording.all[0]
+        if wording.needs or line.startswith("assert"):
+            continue
+        for end in range(30, len(line)):
+            answer = told("Traceback (most recent call last):\n  ...\n[rank0]: RuntimeError: " + line[:end]).json
+            if line[:end].strip() not in sum(TITLES.values(), []):  # the whole title of another, maybe
+                assert answer["error"] == family or family in answer["words_of"], (line[:end], answer)
+            assert answer["kind"] != "fragment" or answer["line"] == 3
+
+
+@pytest.mark.parametrize(
+    "text, families",
+    [
+        ("The parameter 447 has already been reduced", ["zero-reduced-twice"]),
+        ("AssertionError: The parameter visual.blocks.0.attn.qkv.weight has already been red", ["zero-reduced-twice"]),
+        ("got [0] but expected shape compatible with", ["zero3-empty-gradient"]),
+        ("ready only once\nExpected to mark a variable ready only on", ["ddp-ready-twice"]),
+        ("Must flatten tensors with uniform", ["fsdp-dtype", "fsdp-requires-grad"]),
+        # Something else, or too little.
+        ("RuntimeError: Expected to mark a variable ready only one time", []),
+        ("The parameter 447 has already been registered", []),
+        ("The parameter", []),
+        ("RuntimeError: The size of tensor a (4) must match the size of tensor b (8) at non-singleton dimension 1", []),
+        ("The size of tensor a (4) must match the size of tensor b", []),
+        # Another error comes first.
+        ("torch.OutOfMemoryError: CUDA out of memory.\nExpected to mark a variable ready only once", []),
+        # Somebody writes about it.
+        ("If you see\n\nExpected to mark a variable ready only once\n\nread on.", []),
+        ("## Expected to mark a variable ready only once\n\nA guide.", []),
+        ("- RuntimeError: Expected to mark a variable ready only once", []),
+        ('raise RuntimeError(\n    "Expected to mark a variable ready only once"\n)', []),
+    ],
+)
+def test_part_of_an_error(text, families):
+    answer = told(text).json
+    assert answer["words_of"] == families
+    assert answer["kind"] == ("fragment" if families else "unknown")
+    assert answer["error"] is None and answer["incidents"] == [] and answer["fix"] is None
+
+
+def test_ordinary_text_holds_no_part_of_an_error():
+    """Source, notes and logs of other failures, in pieces as people paste; of the libraries: runs/test_libraries.py."""
+    paths = [*(ROOT / "scripts").rglob("*.py"), *TESTS.rglob("*.py"), ROOT / "README.md", ROOT / "LICENSE"]
+    paths = [path for path in paths if path.name != "test_diagnose.py"]  # the texts above
+    paths += [path for path in LOGS if read(path)[0]["kind"] in ("unknown", "wrapper-only")]
+    assert pasted_in_pieces(paths) >= 2000
+
+
+def test_the_words_for_part_of_an_error():
+    answer = told("RuntimeError: Expected to mark a variable ready only once")
+    for language, words in (("en", "not a whole error line"), ("zh", "不是完整的一行报错")):
+        assert words in report.text(ENGINE, answer, language) and words in report.markdown(ENGINE, answer, language)
+
+
+# ------------------------------------------------------------------------------ all of a text, and what is not known
+
+
+def test_every_known_error_of_a_text_is_told_by_its_line():
+    ours, other = error("zero-reduced-twice").strip(), error("no-grad-fn").strip()
+    text = f"{ours}\nstep\n{other}\n{error('inputs-without-grad')}"
+    answer = told(text)
+    assert answer.json["error"] == "zero-reduced-twice"
+    (also,) = answer.json["also"]  # a warning is no error
+    assert also["name"] == "no-grad-fn" and "grad_fn" in text.split("\n")[also["line"] - 1]
+    assert f"line {also['line']}" in report.text(ENGINE, answer, "en")
+    assert f"第 {also['line']} 行" in report.markdown(ENGINE, answer, "zh")
+    large = told("x\n" * (1 << 20) + text + "\n" + "y\n" * (1 << 20))
+    assert large.json["also"] == [{"name": "no-grad-fn", "line": also["line"] + (1 << 20)}]
+
+
+@pytest.mark.parametrize(
+    "text, covered",
+    [
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", False),
+        ("[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: bad config", False),
+        ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:2013, remote process exited", None),
+        ("no error at all", None),
+    ],
+)
+def test_an_error_that_is_not_covered_is_told_so(text, covered):
+    answer = told(text)
+    words = report.text(ENGINE, answer, "en")
+    assert answer.json["kind"] == "unknown" and (answer.note == "not-covered") == (covered is False)
+    assert ("does not cover" in words) == (covered is False)
+    assert ("Look further up" in words) == (covered is None)
+
+
+def test_a_text_without_an_error_leads_to_the_guard():
+    """For whom nothing failed and who doubts the gradients; an error that is somebody else's does not."""
+    engine = diagnose.Rules(RULES | {"site": "https://wiki.example"})
+    for text, led in (("no error at all", True), ("torch.OutOfMemoryError: CUDA out of memory.", False)):
+        words = report.text(engine, diagnose.diagnose(engine, text.encode()), "en")
+        assert ("https://wiki.example/guard/" in words) == led
+
+
+@pytest.mark.parametrize("data, words", [(b"", "empty"), (b" \n", "empty"), (b"\x89PNG\0\0", "binary")])
+def test_nothing_to_read_is_told_without_talk_of_tracebacks(data, words):
+    text = report.text(ENGINE, diagnose.diagnose(ENGINE, data), "en")
+    assert words in text and "raceback" not in text
+
+
+# ------------------------------------------------------------------------------ which answer
+
+
+@pytest.mark.parametrize("name", [name for name, family in KNOWN.families.items() if not family.yields])
+def test_the_first_cause_wins(name):
+    """Whatever follows from it, and whatever was warned of before."""
+    logs = [read(path) for path in LOGS]
+    text = next((text for expected, text in logs if expected.get("error") == name), None) or error(name)
+    noise = error("inputs-without-grad")
+    assert told(f"{noise}\n{text}\n{error('nccl-watchdog')}").json["error"] == name
+    assert told(f"{error('nccl-watchdog')}\n{text}").json["error"] == name
+    other = "no-grad-fn" if name != "no-grad-fn" else "weight-not-2d"
+    assert told(f"{text}\n{error(other)}").json["error"] == name
+
+
+def test_a_mention_before_the_error_does_not_win():
+    guide = "If you get `RuntimeError: 'weight' must be 2-D`, initialise the reference model.\n\nHere is my log:\n\n"
+    _, text = read(next(path for path in LOGS if path.stem == "RO-0002-reported"))
+    assert told(guide + text).json["error"] == "ddp-ready-twice"
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n====\ntrain.py FAILED", "wrapper-only"),
+        ("Signal 9 (SIGKILL) received by PID 4711", "wrapper-only"),
+        (
+            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 0 (pid: 16) of binary: /bin/python",
+            "wrapper-only",
+        ),
+        (
+            "[2025-03-11 10:00:00,123] [ERROR] [launch.py:325:sigkill_handler] exits with return code = -9",
+            "wrapper-only",
+        ),
+        ("torch.OutOfMemoryError: CUDA out of memory.\nChildFailedError:\n", "unknown"),
+        ("ValueError: bad config\n", "unknown"),
+        ("", "unknown"),
+        ("\0\1\2 RuntimeError: Expected to mark a variable ready only once.", "unknown"),
+    ],
+)
+def test_kind(text, kind):
+    answer = told(text)
+    assert answer.json["kind"] == kind and answer.json["error"] is None and answer.json["incidents"] == []
+
+
+def test_the_launcher_says_which_rank():
+    _, text = read(next(path for path in LOGS if path.stem == "weight-not-2d"))
+    answer = told(text[text.index("torch.distributed.elastic.multiprocessing.errors.ChildFailedError") :])
+    assert answer.json["kind"] == "wrapper-only" and answer.rank in ("0", "1")
+    words = report.text(ENGINE, answer, "en")
+    assert f"rank {answer.rank}" in words and "TORCHELASTIC_ERROR_FILE" in words and "@record" in words
+
+
+def test_json_has_the_agreed_keys_and_no_other_family():
+    for path in LOGS:
+        expected, text = read(path)
+        answer = json.loads(told(text).to_json())
+        assert list(answer) == ["file", "kind", "error", "line", "words_of", "also", "incidents", "look", "fix"]
+        assert all(set(entry) == {"name", "line"} for entry in answer["also"])
+        assert all(set(entry) == {"id", "why"} for entry in answer["incidents"])
+
+
+# ------------------------------------------------------------------------------ both engines
+
+
+# ------------------------------------------------------------------------------ the command
+
+
+CODES = {"known": 0, "look-alike": 0, "fragment": 1, "unknown": 1, "wrapper-only": 3}
+
+
+@pytest.mark.parametrize("path", LOGS[::7], ids=lambda path: path.stem)
+@pytest.mark.parametrize("form", ["text", "json", "markdown"])
+def test_command(tmp_path, path, form):
+    expected, text = read(path)
+    log = tmp_path / "train.log"
+    log.write_text(text, encoding="utf-8")
+    said = run(log, "--format", form)
+    assert said.returncode == CODES[expected["kind"]], said.stderr
+    if form == "json":
+        assert json.loads(said.stdout)["error"] == expected.get("error")
+    elif expected.get("error"):
+        assert KNOWN.families[expected["error"]].title.en in said.stdout
+    piped = run("-", "--format", form, input=text)
+    assert piped.stdout == said.stdout.replace(str(log), "-")
+
+
+def test_part_of_an_error_is_no_diagnosis_for_a_program():
+    said = run("-", "--format", "json", input="RuntimeError: Expected to mark a variable ready only once")
+    assert said.returncode == CODES["fragment"]
+    assert json.loads(said.stdout)["words_of"] == ["ddp-ready-twice"]
+
+
+def test_folders_globs_and_gzip(tmp_path):
+    _, text = read(LOGS[0])
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a.log").write_text(text, encoding="utf-8")
+    with gzip.open(tmp_path / "logs" / "b.log.gz", "wt", encoding="utf-8") as file:
+        file.write(text)
+    (tmp_path / "logs" / "c.log").write_bytes(b"\xff\xfe" + text.encode("utf-16-le"))
+    for given in (tmp_path / "logs", tmp_path / "logs" / "*"):
+        lines = [json.loads(line) for line in run(given, "--format", "json").stdout.splitlines()]
+        assert [line["error"] for line in lines] == ["ddp-ready-twice"] * 3
+        assert [line["file"] for line in lines] == [
+            str(tmp_path / "logs" / name) for name in ("a.log", "b.log.gz", "c.log")
+        ]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no-such-file.log"], ["--github-event", "no-such-file.json"], ["--format", "xml"]]
+)
+def test_bad_usage(arguments):
+    said = run(*arguments)
+    assert said.returncode == 2 and said.stderr.strip() and "Traceback" not in said.stderr
+
+
+def test_comment_for_an_issue(tmp_path):
+    _, text = read(next(path for path in LOGS if path.stem == "RO-0003-reported"))
+    body = f"<!-- e.g. RuntimeError: 'weight' must be 2-D -->\nSince yesterday:\n\n```\n{text}\n```\n\nHelp!"
+    said = issue(tmp_path, "RuntimeError: 'weight' must be 2-D", body)
+    assert said.returncode == 0 and "RO-0003" in said.stdout and "2-D" not in said.stdout
+    chinese = issue(
+        tmp_path, "训练报错", f"多卡训练第一步反向传播就报错，单卡没有问题，请问怎么解决：\n```\n{text}\n```"
+    )
+    assert "可能性大的在前" in chinese.stdout
+    by_title = issue(tmp_path, "RuntimeError: 'weight' must be 2-D", "See the title.")
+    assert by_title.returncode == 0 and "2-D" in by_title.stdout
+    nothing = issue(tmp_path, "A question", "How do I install it?")
+    assert nothing.returncode == 1 and not nothing.stdout
+    no_body = issue(tmp_path, "A question", None)
+    assert no_body.returncode == 1 and not no_body.stdout
+
+
+def test_a_comment_cannot_be_broken_out_of(tmp_path):
+    said = issue(tmp_path, "x", "RuntimeError: 'weight' must be 2-D ``````` @everyone <img src=x>")
+    fence = re.search(r"(?m)^(`{3,})text\n.*\n\1$", said.stdout)
+    assert fence and len(fence[1]) > 7
+
+
+def test_a_log_gives_no_orders_to_the_terminal(tmp_path):
+    path = tmp_path / "log"
+    path.write_text("\x1b]0;title\x07\x1b[2J\nRuntimeError: 'weight' must be 2-D\x9b31m", encoding="utf-8")
+    for form in ("text", "json", "markdown"):
+        assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", run(path, "--format", form).stdout)
+
+
+def test_diagnose_imports_nothing_heavy(tmp_path):
+    path = tmp_path / "log"
+    path.write_text(error("no-grad-fn"), encoding="utf-8")
+    run(path)  # compiles the rules, if they are older than their sources
+    script = (
+        f"import sys; from readyonce import cli; cli.main(['diagnose', {str(path)!r}]);"
+        "print(sorted({'torch', 'yaml', 'pydantic', 'mkdocs'} & set(sys.modules)), file=sys.stderr)"
+    )
+    said = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert said.stderr.strip() == "[]"
+
+
+def test_the_rules_are_small():
+    assert all(len(rules.to_script(RULES, language).encode()) < 44_000 for language in LANGUAGES)
+
+
+# ------------------------------------------------------------------------------ compiled rules are never stale
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda root: (root / "scripts" / "readyonce" / "rules.py").touch(),
+        lambda root: edit(root / "snippets" / "errors" / "no-grad-fn.yml", "no-grad-fn", "no-grad-fn"),
+        lambda root: (root / "snippets" / "errors" / "fsdp-dtype.yml").unlink(),
+    ],
+    ids=["code", "signature", "deletion"],
+)
+def test_what_is_older_than_its_sources_is_compiled_again(copy, change):
+    compiled, package = copy / "build" / "rules.json", {"PYTHONPATH": str(copy / "scripts")}
+    assert command("diagnose", "-", root=copy, environment=package, input="fine\n").returncode == 1
+    compiled.write_text('{"families": []}', encoding="utf-8")
+    change(copy)
+    done = command("diagnose", "-", root=copy, environment=package, input="fine\n")
+    assert done.returncode == 1, done.stderr
+    assert "path" in json.loads(compiled.read_text(encoding="utf-8"))["families"][0]

@@ -1,0 +1,187 @@
+"""Facts, the queries over them, and what separates outcomes: on small examples, and over all that is stored."""
+
+import json
+import re
+
+import pytest
+
+from readyonce import catalog, check, conditions, decision, facts, lab
+from readyonce.facts import fits, of_command, separate
+from readyonce.verdicts import judge
+from support.project import KNOWN, ROOT, edit
+
+RUN = {"strategy": "zero-3", "deepspeed": "0.19.2", "static_graph": True, "batch": 2}
+
+
+@pytest.mark.parametrize(
+    "query, answer",
+    [
+        ({}, True),
+        ({"strategy": "zero-3"}, True),
+        ({"strategy": ["ddp", "zero-3"]}, True),
+        ({"strategy": "ddp"}, False),
+        ({"deepspeed": "< 0.19.3"}, True),
+        ({"deepspeed": ">= 0.19.10"}, False),
+        ({"deepspeed": ">= 0.19, < 0.20"}, True),
+        ({"static_graph": True}, True),
+        ({"static_graph": "true"}, True),
+        ({"batch": ">= 2"}, True),
+        ({"offload": "none"}, None),
+        ({"offload": "none", "strategy": "ddp"}, False),
+        ([{"strategy": "ddp"}, {"deepspeed": "0.19.2"}], True),
+        ([{"strategy": "ddp"}, {"offload": "none"}], None),
+    ],
+)
+def test_queries(query, answer):
+    assert fits(query, RUN) is answer
+
+
+def test_what_a_run_does_not_tell_is_no_default_but_where_it_is_optional():
+    assert fits({"offload": "none"}, RUN) is None
+    assert fits({"offload": "none"}, RUN, {"offload"}) is False
+
+
+def test_outcomes_are_separated_by_the_fact_that_decides():
+    runs = [({"a": a, "b": b, "v": v}, "x" if v >= "0.9" else "y") for a in "12" for b in "12" for v in ("0.8", "0.9")]
+    leaves = separate(runs, ["a", "b", "v"])
+    assert [(leaf.path, dict(leaf.labels)) for leaf in leaves] == [
+        ((("v", ">= 0.9", True),), {"x": 4}),
+        ((("v", ">= 0.9", False),), {"y": 4}),
+    ]
+
+
+def test_a_mixture_that_nothing_separates_stays_one():
+    (leaf,) = separate([({"a": 1}, "x"), ({"a": 1}, "y")], ["a"])
+    assert not leaf.pure
+
+
+def test_a_command_tells_its_facts_by_the_first_rule_that_fits():
+    rules = [
+        {"text": "--zero 3", "facts": {"strategy": "zero-3"}},
+        {"facts": {"strategy": "ddp"}},
+        {"where": {"strategy": "ddp", "tool": "< 2"}, "facts": {"checkpointing": "reentrant"}},
+        {"facts": {"checkpointing": "non-reentrant"}},
+    ]
+    assert of_command("run \\\n    --zero 3\n", rules, {"tool": "1.0"})["strategy"] == "zero-3"
+    assert of_command("# --zero 3\nrun", rules, {"tool": "1.0"}) == {"strategy": "ddp", "checkpointing": "reentrant"}
+    assert of_command("run", rules, {"tool": "2.1"})["checkpointing"] == "non-reentrant"
+
+
+# ------------------------------------------------------------------------------ what is stored
+
+
+def test_every_run_tells_what_most_queries_ask_for():
+    for observed in KNOWN.observed:
+        missing = {"strategy", "checkpointing", "runs", "skips", "second_use", "tuning"} - observed.facts.keys()
+        assert not missing, f"{observed.name} does not tell {missing}"
+        if observed.facts["strategy"] == "ddp":
+            assert {"find_unused", "static_graph"} <= observed.facts.keys(), observed.name
+
+
+def test_equal_facts_ended_alike():
+    alike = {}
+    for observed in KNOWN.observed:
+        other = alike.setdefault(json.dumps(observed.facts, sort_keys=True), observed)
+        assert other.label == observed.label, f"{other.name} and {observed.name}"
+
+
+def test_each_value_of_the_vocabulary_is_told_by_a_run():
+    told = {(name, str(value).lower()) for it in KNOWN.observed for name, value in it.facts.items()}
+    for name, fact in KNOWN.vocabulary.items():
+        for value in fact.values:
+            assert (name, value) in told, f"no run is `{name}: {value}`: take it out of snippets/facts.yml"
+
+
+def test_a_cell_shows_every_run_that_fits_it():
+    usual = {name: fact.usually for name, fact in KNOWN.vocabulary.items() if fact.usually}
+    for row, where in KNOWN.decision.rows.items():
+        for name, column in KNOWN.decision.columns.items():
+            wanted = [
+                it for it in KNOWN.observed if KNOWN.fits(where, it) and KNOWN.fits(column.where, it)
+                and all(it.facts.get(name, value) == value for name, value in usual.items())
+            ]  # fmt: skip
+            runs = decision.cells(KNOWN).get(row, {}).get(name, [])
+            shown = decision.outcomes(KNOWN, runs, "en")
+            counts = [int(count) for count in re.findall(r"\) (\d+)", shown)]
+            assert sum(counts) == len(wanted), (row, name)
+            for outcome in {it.run.outcome for it in wanted}:
+                assert f"ro-{outcome}" in shown
+
+
+def test_conditions_read_as_words():
+    query = {"strategy": ["zero-2", "zero-3"], "deepspeed": "< 0.19.3"}
+    assert conditions.in_words(KNOWN, query, "en") == "ZeRO-2 or ZeRO-3, DeepSpeed < 0.19.3"
+    assert conditions.in_words(KNOWN, query, "zh") == "ZeRO-2 或 ZeRO-3，DeepSpeed < 0.19.3"
+
+
+# ------------------------------------------------------------------------------ nobody can pick
+
+
+def _contradict(copy, incident: str, variant: str) -> catalog.Catalog:
+    """The project with one more run, of the same facts but for the batch size, that came out otherwise."""
+    path = copy / "snippets" / incident / "evidence" / "current.json"
+    data = json.loads(path.read_text(encoding="utf-8"))
+    run = next(run for run in data["runs"] if run["variant"] == variant)
+    wrong = run | {"variant": f"{variant}-once-more", "outcome": "diverge", "gradient_error": 0.5, "message": None}
+    wrong |= {"error": None, "facts": run["facts"] | {"batch_size": 64}}
+    data["runs"].append(wrong)
+    path.write_text(json.dumps(data), encoding="utf-8")
+    declared = f"variants:\n  {wrong['variant']}:\n    text: {{en: x, zh: x}}\n    outcome: diverge\n"
+    edit(path.parent.parent / "incident.yml", "variants:\n", declared)
+    return catalog.load(copy)
+
+
+@pytest.mark.parametrize("incident, variant", [("RO-0001", "non-reentrant"), ("RO-0005", "zero-input-first-unused")])
+def test_one_run_against_it_anywhere_changes_every_claim_and_cell_that_it_touches(copy, incident, variant):
+    before = catalog.load(copy).require_sound()
+    after = _contradict(copy, incident, variant).require_sound()
+    added = next(it for it in after.observed if it.run.variant == f"{variant}-once-more")
+    told = "\n".join(map(str, check.problems(after)))
+    touched = 0
+    for owner in after.incidents.values():
+        for name in owner.file.claims:
+            was, now = (judge(known, known.incidents[owner.id], name) for known in (before, after))
+            if not any(it.observed is added for it in now.runs):
+                assert [it.observed.name for it in was.runs] == [it.observed.name for it in now.runs]
+                continue
+            touched += 1
+            came_true = next(it.came_true for it in now.runs if it.observed is added)
+            assert len(now.runs) == len(was.runs) + 1
+            changed = now.verdict != was.verdict or (len(now.right), len(now.runs)) != (len(was.right), len(was.runs))
+            assert changed or f"claim `{name}`" in told, f"{owner.id}/{name}"
+            if was.verdict == "holds" and not came_true:
+                assert now.verdict == "depends" and f"claim `{name}` has verdict `depends`" in told
+    assert touched > 1
+    cells = 0
+    was, now = (decision.cells(known) for known in (before, after))
+    for row in now:
+        for column, runs in now[row].items():
+            if added in runs:
+                cells += 1
+                assert decision.outcomes(before, was[row][column], "en") != decision.outcomes(after, runs, "en")
+    assert cells
+
+
+def test_facts_tells_what_separates(monkeypatch, capsys):
+    from readyonce import cli
+
+    monkeypatch.chdir(ROOT)
+    assert cli.main(["facts", "strategy=zero-3", "checkpointing=non-reentrant", "frozen=base"]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"^match \d+   where deepspeed >= 0\.19\.3$", said, re.MULTILINE)
+    with pytest.raises(SystemExit):
+        cli.main(["facts", "no-such-fact=1"])
+    assert "is no FACT=VALUE" in capsys.readouterr().err
+
+
+def test_versions_compare_by_number():
+    assert facts.version("0.19.10+cpu") > facts.version("0.19.9")
+
+
+@pytest.mark.parametrize("incident", KNOWN.incidents)
+def test_evidence_is_complete(known, incident):
+    for environment, evidence in known.incidents[incident].evidence.items():
+        for run in evidence.runs:
+            assert run.alone, f"{run.variant} in {environment} was never run alone"
+            if not known.incidents[incident].variants[run.variant].is_command:
+                assert run.repeats >= lab.REPEATS[run.outcome], f"{run.variant} in {environment}: {run.repeats} repeats"

@@ -1,0 +1,45 @@
+"""Error families: real messages, each recognised as one family and no other.
+
+`messages.yml` has messages as they stand in logs and threads; runs bring their own.
+"""
+
+import pytest
+
+from readyonce import catalog
+from support.project import KNOWN, TESTS
+
+MESSAGES = catalog.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("entry", MESSAGES, ids=lambda entry: entry["family"])
+def test_message_is_of_its_family(entry):
+    assert KNOWN.family_of(entry["message"]) == entry["family"]
+
+
+@pytest.mark.parametrize("name", KNOWN.families)
+def test_every_wording_is_that_of_a_real_message(name):
+    """A wording that no message has could be wrong, and nobody would know."""
+    messages = [entry["message"] for entry in MESSAGES if entry["family"] == name]
+    messages += [
+        run.message
+        for incident in KNOWN.incidents.values()
+        for evidence in incident.evidence.values()
+        for run in evidence.runs
+        if run.error == name
+    ]
+    for wording in KNOWN.families[name].wordings:
+        assert any(catalog._wording_matches(wording, message) for message in messages), wording.all
+
+
+def test_the_public_reports_are_of_families_that_exist():
+    reports = catalog.parse_yaml((TESTS / "reports.yml").read_text(encoding="utf-8"))
+    named = {name for kind in ("logs", "titles", "sentences") for name in reports[kind]}
+    assert named <= set(KNOWN.families)
+
+
+@pytest.mark.parametrize("name", [name for name, family in KNOWN.families.items() if family.yields])
+def test_a_consequence_gives_way_to_the_cause(name):
+    beside = next(entry["message"] for entry in MESSAGES if entry["family"] == name)
+    for other in MESSAGES:
+        if not KNOWN.families[other["family"]].yields:
+            assert KNOWN.family_of(f"{beside}\n{other['message']}") == other["family"]

@@ -1,0 +1,36 @@
+"""The two READMEs: their links lead somewhere, and they name commands that are there."""
+
+import re
+
+import pytest
+
+from readyonce import cli
+from support.project import KNOWN, ROOT
+
+READMES = ["README.md", "README.zh-CN.md"]
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_its_links_lead_somewhere(name):
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text(encoding="utf-8"))
+    assert len(links) > 5
+    for link in links:
+        assert (ROOT / link).is_file(), link
+    assert {*READMES} - {name} <= set(links)
+
+
+@pytest.mark.parametrize("name", READMES)
+def test_its_commands_are_there(name):
+    text = (ROOT / name).read_text(encoding="utf-8")
+    called = re.findall(r"^\S*? ?\.venv/bin/readyonce (.*?)(?:#.*)?$", text, re.M)
+    assert len(called) > 5
+    for words in called:
+        assert cli._parser().parse_args(words.split())
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert set(re.findall(r"(?:^|`)(?:UV\S+ )?make ([\w-]+)", text, re.M)) <= targets
+
+
+def test_readme_lists_every_incident(root):
+    assert re.findall(r"^\| \[(RO-\d{4})\]", (root / "README.md").read_text(encoding="utf-8"), re.M) == list(
+        KNOWN.incidents
+    )

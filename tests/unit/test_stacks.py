@@ -1,0 +1,138 @@
+"""The fix in the reader's own stack: every form that runs here is run again, and shown wherever the fix is."""
+
+import json
+import re
+
+import pytest
+
+from readyonce import diagnose, frameworks, render, report, rules
+from readyonce.catalog import LANGUAGES
+from support.project import KNOWN, ROOT, command
+
+FORMS = [
+    pytest.param(name, form, id=f"{name}-{number}")
+    for name, framework in KNOWN.frameworks.items()
+    for number, form in enumerate(framework.forms)
+]
+ENGINE = diagnose.Rules(rules.compile_rules(KNOWN))
+OPTION = "swift rlhf"
+
+
+# ------------------------------------------------------------------------------ the forms
+
+
+@pytest.mark.parametrize("name, form", FORMS)
+def test_every_form_is_shown_and_says_on_what_it_rests(name, form):
+    for language in LANGUAGES:
+        made = frameworks.tabs(KNOWN, [form.setting], language, "../")
+        title = KNOWN.frameworks[name].title[language]
+        tab = made.split(f'=== "{title}"\n', 1)[1].split("\n=== ", 1)[0]
+        for line in frameworks.shown(KNOWN, form).splitlines():
+            assert line.strip() in tab
+        assert frameworks.proof(KNOWN, form, language, "../") in tab
+        assert frameworks.proof(KNOWN, form, language, "../").startswith("*")
+
+
+def test_runs_that_words_name_are_stored():
+    for framework in KNOWN.frameworks.values():
+        for form in framework.forms:
+            for language in LANGUAGES:
+                named = re.findall(r"`(\w+\.py [\w -]+)`", form.text[language] if form.text else "")
+                assert set(named) <= set(KNOWN.stack_runs), (framework.framework, language)
+
+
+def test_python_is_whole():
+    """What is shown compiles as it stands."""
+    for framework in KNOWN.frameworks.values():
+        for form in framework.forms:
+            if form.code:
+                compile(frameworks.shown(KNOWN, form), form.code, "exec")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_with_the_fix_have_the_tabs(language):
+    pages = [
+        "decision.md",
+        *(f"errors/{name}.md" for name, it in KNOWN.families.items() if it.settings),
+    ]
+    for page in pages:
+        assert '--8<-- "frameworks/' in (ROOT / "docs" / language / page).read_text(encoding="utf-8"), page
+    text = render.for_terminal(KNOWN, "RO-0001", language, colour=False)
+    for title in ("TRL", "LLaMA-Factory", "Axolotl", "Lightning"):
+        assert f"\n{title}\n" in text
+    assert "SFTConfig(" in text and "use_reentrant_gc: false" in text and "===" not in text
+
+
+def test_where_the_fix_is_another_no_switch_is_shown():
+    for language in LANGUAGES:
+        made = frameworks.includes(KNOWN, language)["frameworks/zero3-empty-gradient.md"]
+        assert "use_reentrant" not in made and "find_unused" not in made and "audio_loss" in made
+
+
+# ------------------------------------------------------------------------------ diagnose
+
+
+def log(*places):
+    """A traceback through these files, of the error that three incidents share."""
+    files = "".join(f'  File "/env/lib/python3.11/site-packages/{place}", line 10, in step\n' for place in places)
+    error = "RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the following"
+    return f"Traceback (most recent call last):\n{files}{error}\n"
+
+
+LOGS = {  # the reader's stack in the log -> its own words in the fix
+    None: (log("torch/autograd/graph.py"), "checkpoint(layer, x, use_reentrant=False)"),
+    "trl": (log("trl/trainer/sft_trainer.py", "transformers/trainer.py"), "SFTConfig("),
+    "ms-swift": (log("swift/trainers/mixin.py", "transformers/trainer.py"), "--gradient_checkpointing_kwargs"),
+}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("stack", LOGS)
+def test_without_an_incidents_own_words_the_familys_fix_is_shown(stack, language):
+    text, wanted = LOGS[stack]
+    told = diagnose.diagnose(ENGINE, text.encode(), "log", language)
+    fix, family = told.json["fix"], KNOWN.families["ddp-ready-twice"]
+    assert fix["incident"] is None and fix["stack"] == stack
+    assert fix["text"] == family.fix[language]
+    assert wanted in fix["forms"][0]["code"] and fix["forms"][0]["stack"] == (stack or "pytorch")
+    assert len(fix["questions"]) == len(family.questions)
+    assert {form["stack"] for form in fix["forms"]} >= {"pytorch", "transformers", "trl", "axolotl", "llamafactory"}
+    for shown in (report.text(ENGINE, told, language), report.markdown(ENGINE, told, language)):
+        after = shown[shown.index(family.fix[language].replace("`", "")) :]
+        assert OPTION not in after and KNOWN.incidents["RO-0001"].file.fix.text[language].replace("`", "") not in shown
+        assert wanted in after and family.questions[0].ask[language].replace("`", "") in after.replace("`", "")
+        if stack:  # the log's own comes first
+            assert after.index(wanted) < after.index("TrainingArguments(")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_incidents_own_fix_needs_its_framework_in_the_log(language):
+    grpo = log("trl/trainer/grpo_trainer.py")
+    other = diagnose.diagnose(ENGINE, grpo.encode(), "log", language)
+    assert other.json["incidents"][0]["id"] == "RO-0001"  # the log names GRPO
+    assert other.json["fix"]["incident"] is None and other.json["fix"]["stack"] == "trl"
+    own = diagnose.diagnose(ENGINE, (grpo + "swift rlhf --rlhf_type grpo\n").encode(), "log", language)
+    assert own.json["fix"]["incident"] == "RO-0001" and own.json["fix"]["questions"] == []
+    assert KNOWN.incidents["RO-0001"].file.fix.option in report.text(ENGINE, own, language)
+
+
+def test_a_family_of_one_incident_says_its_own_fix():
+    text = "RuntimeError: Function MulBackward0 returned an invalid gradient at index 0 - got [0] but expected shape compatible with [7]\n"
+    told = diagnose.diagnose(ENGINE, text.encode(), "log")
+    assert told.json["fix"]["incident"] is None
+    assert {form["setting"] for form in told.json["fix"]["forms"]} == {"zero-input"}
+
+
+def test_json_on_the_command_line(tmp_path):
+    path = tmp_path / "train.log"
+    path.write_text(LOGS["trl"][0])
+    told = json.loads(command("diagnose", path, "--format", "json").stdout)
+    assert told["fix"]["stack"] == "trl" and told["fix"]["forms"][0]["stack"] == "trl"
+    look_alike = diagnose.diagnose(ENGINE, b"RuntimeError: 'weight' must be 2-D\n")
+    assert look_alike.json["fix"] is None
+
+
+def test_links_are_no_part_of_a_question():
+    for family in ENGINE.data["families"]:
+        for question in family["questions"]:
+            assert not re.search(r"\]\(|\*\*", question["en"] + question["zh"])

@@ -1,0 +1,39 @@
+"""Tables across incidents, before they are on a page: no run is left out, nothing is called what it is not."""
+
+import re
+
+from readyonce import decision, render
+
+
+def test_the_decision_page_covers_every_way_to_train(known):
+    rows = decision.cells(known)
+    for strategy in set(known.vocabulary["strategy"].values) - {"single"}:
+        assert rows[strategy, "once"] and rows[strategy, "repeated"]
+
+
+def test_the_decision_page_leaves_no_run_of_a_strategy_out(known):
+    """Each run that trains on several ranks, with checkpointing or none, stands in a row and a column."""
+    shown = {it.name for by_column in decision.cells(known).values() for runs in by_column.values() for it in runs}
+    for it in known.observed:
+        if it.facts["strategy"] != "single" and it.facts.get("reference", "right") == "right":
+            assert it.name in shown, it.name
+
+
+def test_an_explanation_has_a_verdict_and_no_advice(known):
+    for incident in known.incidents.values():
+        groups = re.split(r"\{ #claims-([\w-]+) \}", render.claims(known, incident, "en"))[1:]
+        for name, claim in incident.file.claims.items():
+            assert not (claim.explanation and claim.advice)
+            shown = [group for group, body in zip(groups[::2], groups[1::2]) if f"{{ #claim-{name} }}" in body]
+            assert shown == [(claim.advice or "said").replace(" ", "-")], (incident.id, name)
+
+
+def test_what_was_not_measured_is_not_called_equal(known):
+    lines = iter(render.silent_table(known, "en").splitlines()[2:])
+    for incident in known.incidents.values():
+        for _, evidence in sorted(incident.evidence.items()):
+            for run in evidence.runs:
+                if run.outcome == "diverge":
+                    spread = next(lines).split("|")[-2].strip()
+                    assert (spread == "not measured") == (run.rank_spread is None), (incident.id, run.variant)
+                    assert (spread == "equal") == (run.rank_spread == 0), (incident.id, run.variant)
