@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urldefrag, urljoin
 from xml.etree.ElementTree import Element, SubElement
 
@@ -102,7 +103,7 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
     body.set("class", edition)
     body.append(_cover(config, language, date, edition))
     body.append(_contents(chapters, language))
-    pages = {chapter.address: chapter for chapter in chapters if chapter.article is not None}
+    pages = {chapter.address: chapter for chapter in chapters if chapter.address is not None}
     if edition == SHORT:
         _shorten(chapters, language)
     for chapter in chapters:
@@ -119,7 +120,7 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
 class _Said(logging.Handler):
     """Gathers what WeasyPrint complains of: a link without a target, a style it does not know."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
 
@@ -130,14 +131,15 @@ class _Said(logging.Handler):
 # ------------------------------------------------------------------------------ what is in it
 
 
-def _config(path: Path) -> dict:
+def _config(path: Path) -> dict[str, Any]:
     from mkdocs.utils.yaml import yaml_load
 
     with path.open(encoding="utf-8") as file:
-        return yaml_load(file)
+        read: dict[str, Any] = yaml_load(file)
+        return read
 
 
-def _chapters(built: Path, navigation: list, level: int = 1) -> Iterator[Chapter]:
+def _chapters(built: Path, navigation: list[Any], level: int = 1) -> Iterator[Chapter]:
     for entry in navigation:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
         source, rest = (value, []) if isinstance(value, str) else (None, value)
@@ -148,7 +150,7 @@ def _chapters(built: Path, navigation: list, level: int = 1) -> Iterator[Chapter
         yield from _chapters(built, [*left_out, *rest], level + 1)
 
 
-def _left_out(built: Path, source: str, navigation: list) -> list[str]:
+def _left_out(built: Path, source: str, navigation: list[Any]) -> list[str]:
     """The pages one level below a page that the navigation has not: files of an incident, incidents where there are many."""
     folder = _address(source)
     below = sorted(f"{folder}{page.parent.name}.md" for page in (built / folder).glob("*/index.html") if folder)
@@ -192,7 +194,7 @@ def _chapter(built: Path, source: str, level: int, section: str) -> Chapter:
     return Chapter(title, level, address, article, source, section)
 
 
-def _cover(config: dict, language: Language, date: str, edition: str) -> Element:
+def _cover(config: dict[str, Any], language: Language, date: str, edition: str) -> Element:
     cover = Element("section", {"class": "cover"})
     SubElement(cover, "p", {"class": "title"}).text = config["site_name"]
     SubElement(cover, "p", {"class": "subtitle"}).text = config["site_description"]

@@ -302,6 +302,7 @@ def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str
 
 def number(run: Run) -> str:
     """A gradient error for reading: `13%` where it is wrong, `6e-08` where it is rounding."""
+    assert run.gradient_error is not None  # which every run that finished has
     if run.outcome == "diverge":
         return percent(run.gradient_error)
     return f"{run.gradient_error:.0e}".replace("-", NO_BREAK_HYPHEN)
