@@ -6,9 +6,9 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable
-from typing import Any
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 

@@ -160,8 +160,12 @@ def _left_out(built: Path, source: str, navigation: list[Any]) -> list[str]:
 
 def _short(chapters: list[Chapter], patterns: list[str]) -> list[Chapter]:
     """Those that a pattern names and the headings above them; the first pattern's in front."""
-    wanted = [it for it in chapters if it.source and any(PurePosixPath(it.source).match(one) for one in patterns)]
-    first = next(it for it in wanted if PurePosixPath(it.source).match(patterns[0]))
+
+    def fits(chapter: Chapter, pattern: str) -> bool:
+        return chapter.source is not None and PurePosixPath(chapter.source).match(pattern)
+
+    wanted = [it for it in chapters if any(fits(it, one) for one in patterns)]
+    first = next(it for it in wanted if fits(it, patterns[0]))
     kept: list[Chapter] = []
     for chapter in reversed(chapters):  # a heading stays if what stays follows below it
         if chapter in wanted and chapter is not first:
@@ -222,7 +226,7 @@ def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language:
     article = deepcopy(chapter.article)
     _clean(article, edition)
     notes = _link(article, chapter, pages, built, language, edition)
-    heading = article.find(".//h1")
+    heading = next(article.iter("h1"))
     heading.set("data-title", chapter.title)
     for element in article.iter():
         if re.fullmatch("h[1-6]", element.tag):
@@ -385,7 +389,7 @@ def _link(
     """
     notes: dict[str, int] = {}
     top = links.address("/", "", language)
-    here, site = top + chapter.address, links.site_url().rstrip("/")
+    here, site = top + (chapter.address or ""), links.site_url().rstrip("/")
     parents = [(parent, child) for parent in article.iter() for child in parent]
     for element in article.iter():
         if "id" in element.attrib:
@@ -398,7 +402,7 @@ def _link(
         address = link.get("href")
         if link.tag != "a" or not address or address.startswith("#page-"):
             continue
-        link.attrib = {name: link.get(name) for name in ("id", "href", "class") if name in link.attrib}
+        link.attrib = {name: link.attrib[name] for name in ("id", "href", "class") if name in link.attrib}
         path, anchor = urldefrag(urljoin(here, address))
         if path.removeprefix(top) in pages and not re.match(r"\w+:", address):
             target = pages[path.removeprefix(top)]
@@ -423,6 +427,7 @@ def _link(
 
 if __name__ == "__main__":
     try:
-        write(Path.cwd(), *sys.argv[1:])
+        language, *rest = sys.argv[1:]
+        write(Path.cwd(), "zh" if language == "zh" else "en", *rest)
     except BookError as error:
         sys.exit(str(error))

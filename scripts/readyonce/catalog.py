@@ -938,7 +938,8 @@ def _refuse_bombs(text: str) -> None:
 
 
 def _refused(at: yaml.Event | yaml.Node, what: str, remedy: str = "Write it out, and flatter.") -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=what, problem_mark=at.start_mark, note=remedy)
+    mark: Any = at.start_mark  # of Python's or of C's reader, which have no class in common
+    return yaml.MarkedYAMLError(problem=what, problem_mark=mark, note=remedy)
 
 
 def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:

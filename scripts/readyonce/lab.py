@@ -654,6 +654,7 @@ def summarise(
         observed = [*repeats, *([single[name]] if name in single else [])]
         seen = {(o.outcome, o.error) for o in observed}
         first = observed[0]
+        figures: dict[str, Any] = {key: _median(getattr(o, key) for o in repeats or observed) for key in FIGURES}
         if len(seen) > 1 or first.outcome == "teardown":
             faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
             continue
@@ -666,8 +667,8 @@ def summarise(
                 message=first.message,
                 repeats=len(repeats),
                 alone=name in single,
-                seconds=_median(o.seconds for o in repeats or observed),
-                **{key: _median(getattr(o, key) for o in repeats or observed) for key in FIGURES},
+                seconds=_three_digits(statistics.median(o.seconds for o in repeats or observed)),
+                **figures,
             )
         )
     return runs, faults
@@ -692,4 +693,8 @@ def write(incident: Incident, evidence: Evidence) -> Path:
 def _median(values: Iterable[float | None]) -> float | None:
     """The median to three digits; None where there is nothing to measure."""
     measured = [value for value in values if value is not None]
-    return float(f"{statistics.median(measured):.3g}") if measured else None
+    return _three_digits(statistics.median(measured)) if measured else None
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from watchdog.observers.api import BaseObserver
 
 CONFIG: dict[Language, str] = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
-OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
+OFFLINE: dict[Language, str] = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
 WATCHED = ("docs", "snippets", *CONFIG.values())
 # In a folder on disk nothing asks for these.
 NOT_OFFLINE = ("404.html", "sitemap.xml", "sitemap.xml.gz", "search/search_index.json")

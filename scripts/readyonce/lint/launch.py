@@ -270,7 +270,7 @@ class Reader:
         """A file that is named: as it stands, from the script's folder, or from one above it."""
         tries = [word.text] if word.known and len(word.text) < 500 else []
         if tries and not os.path.isabs(word.text):
-            tries += [os.path.join(base, word.text) for base in (folder, *_above(os.path.abspath(folder)))]
+            tries += [os.path.join(base, word.text) for base in [folder, *map(str, _above(os.path.abspath(folder)))]]
         for path in tries:
             if os.path.isfile(path):
                 return path
@@ -503,7 +503,7 @@ def literals(name: str, text: str) -> dict[str, Option]:
                 assigned[key] = it if same else Option(None, name, it.line)
         if not isinstance(node, ast.Call):
             continue
-        called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
         if called in ("DistributedDataParallel", "DDP"):
             found.setdefault("python.ddp", Option("true", name, node.lineno))
             _arguments(found, name, node, "ddp.")

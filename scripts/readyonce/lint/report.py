@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from readyonce import __version__
 from readyonce.lint.judge import LEVELS, Finding
-from readyonce.project import Language
 from readyonce.lint.launch import Launch
+from readyonce.project import Language
 from readyonce.terminal import printable
 
 LOUD = ("error", "warning")  # what makes the command fail
