@@ -439,7 +439,7 @@ def test_json_has_the_agreed_keys_and_no_other_family():
     for path in LOGS:
         expected, text = read(path)
         answer = json.loads(told(text).to_json())
-        assert list(answer) == ["file", "kind", "error", "line", "words_of", "also", "incidents", "fix"]
+        assert list(answer) == ["file", "kind", "error", "line", "words_of", "also", "incidents", "look", "fix"]
         assert all(set(entry) == {"name", "line"} for entry in answer["also"])
         assert all(set(entry) == {"id", "why"} for entry in answer["incidents"])
 

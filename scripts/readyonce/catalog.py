@@ -254,6 +254,14 @@ class Hint(Model):
     why: Text
 
 
+class Look(Model):
+    """What in code belongs to this incident, where no error tells: strings in the order in which they stand near each other."""
+
+    all: list[NonEmpty] = Field(min_length=2)
+    none: list[NonEmpty] = []  # none of these may stand near
+    why: Text
+
+
 class Reported(Model):
     date: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
     source: SourceLink
@@ -294,6 +302,7 @@ class IncidentFile(Model):
     matrices: list[Matrix] = []
     claims: dict[Slug, Claim]
     hints: list[Hint] = []  # for `diagnose`, to rank incidents that share an error
+    look: list[Look] = []  # for `diagnose`, where a text holds code and no error
 
 
 class Environment(Model):

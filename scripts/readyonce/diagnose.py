@@ -125,6 +125,15 @@ class Rules:
         self.titles = [(family["family"], _bare(family["title"])) for family in data["families"]]
         of_error = [it for it in data["incidents"] if it["errors"]]
         self.titles += [(it["errors"][0], _bare(title)) for it in of_error for title in it["titles"]]
+        self.looks = [
+            (
+                it["id"],
+                look["why"],
+                Wording("", None, *map(tuple, map(_literals, (look["all"], look["none"]))), (), 0, False),
+            )
+            for it in data["incidents"]
+            for look in it["look"]
+        ]
         # A text that needs other words beside it is too common for its parts to say anything; source is in every traceback.
         self.told = [it for it in self.wordings if not it.needs and not it.all[0].startswith(b"assert")]
         self.launcher = _literals(data["launcher"])
@@ -505,7 +514,8 @@ class Answer:
     line: int | None = None  # of the first unknown exception too
     rank: str | None = None
     around: list[tuple[int, str]] = field(default_factory=list)
-    note: str | None = None  # `empty`, `binary`, or of an unknown exception that is the error: `not-covered`
+    # `empty`, `binary`, of an unknown exception that is the error `not-covered`, of code without one `look`
+    note: str | None = None
 
     def to_json(self) -> str:
         text = json.dumps(self.json, ensure_ascii=False, separators=(",", ":"))
@@ -541,6 +551,7 @@ def answer(
             if name != family
         ],
         "incidents": [{"id": id, "why": why} for _, id, why in sorted(ranked)],
+        "look": [],
     }
     json_["fix"] = _fix(rules, family, json_["incidents"], found.clues, language) if own and family else None
     error, cause = found.exceptions()
@@ -609,8 +620,20 @@ def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: 
         note = "empty" if blank else None
     part = _part(rules, found, kept, start) if note is None else None
     told = answer(rules, found, file, language, part)
+    if told.json["kind"] == "unknown" and not (note or told.note or found.error) and len(start) <= TYPED_IN:
+        told.json["look"] = _look(rules, start, language)
+        told.note = "look" if told.json["look"] else None
     told.note, told.around = note or told.note, kept.around(told.line)
     return told
+
+
+def _look(rules: Rules, text: bytes, language: str) -> list[dict[str, Any]]:
+    """What in code belongs to an incident without an error, the first place of each: where to look, no diagnosis."""
+    form, seen = _Form(text, 1), {}
+    for id, why, wording in rules.looks:
+        if id not in seen and (found := form.match(wording, 0)):
+            seen[id] = {"id": id, "line": form.lines[form.piece_at(found[0])], "why": why[language]}
+    return list(seen.values())
 
 
 def _part(rules: Rules, found: Findings, kept: _Kept, start: bytes) -> tuple[int, list[str]] | None:

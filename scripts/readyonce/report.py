@@ -44,12 +44,17 @@ def text(rules: Rules, told: Answer, language: Language, colour: bool = False) -
             lines.append(
                 "           " + (semicolon.join(entry["why"]).replace("`", "") or say(rules, "nothing", language))
             )
+    lines += [""] if told.json["look"] else []
+    for entry in told.json["look"]:
+        where = say(rules, "brackets", language, say(rules, "at-line", language, entry["line"]))
+        lines.append(f"  {bold}{entry['id']}{off}  {incident_of(rules, entry['id'])['short'][language]}{where}")
+        lines += ["           " + entry["why"].replace("`", ""), f"           readyonce explain {entry['id']}"]
     if told.json["fix"]:
         lines += ["", *_steps(rules, told.json["fix"], language)]
     prefix = _prefix(rules, language)
     if kind == "fragment" and prefix:
         lines += ["", *(f"{say(rules, 'more', language)}{colon}{prefix}{it['path']}" for it in named)]
-    elif kind == "unknown" and not told.note and prefix:
+    elif kind == "unknown" and told.note in (None, "look") and prefix:
         lines += ["", f"{say(rules, 'doubt', language)}{colon}{prefix}guard/"]
     elif told.note == "not-covered" and prefix:
         lines += ["", f"{say(rules, 'all-errors', language)}{colon}{prefix}errors/"]
@@ -97,6 +102,10 @@ def markdown(rules: Rules, told: Answer, language: Language) -> str:
             lines += ["", *_steps_markdown(rules, told.json["fix"], language)]
         if incidents:
             lines += ["", f"{say(rules, 'cases', language)}{colon}{link(f'errors/{error}', family['path'] + '#cases')}"]
+    for entry in told.json["look"]:
+        title = f"{entry['id']} · {incident_of(rules, entry['id'])['short'][language]}"
+        where = say(rules, "brackets", language, say(rules, "at-line", language, entry["line"]))
+        lines += ["", f"- {link(title, 'incidents/' + entry['id'] + '/')}{where}{colon}{entry['why']}"]
     if told.json["also"]:
         lines += ["", say(rules, "also-known", language) + colon.rstrip(), ""]
         for entry in told.json["also"]:

@@ -48,6 +48,10 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                     {"any": hint.any, "weight": hint.weight, "why": hint.why.model_dump()}
                     for hint in incident.file.hints
                 ],
+                "look": [
+                    look.model_dump(include={"all", "none"}) | {"why": look.why.model_dump()}
+                    for look in incident.file.look
+                ],
             }
             for incident in catalog.incidents.values()
             if incident.file.status == "active"

@@ -309,7 +309,7 @@
 
     /** The answer first: what it is, what to do, which case; then what it was read from. */
     function show(told, text) {
-      const { kind, error, line, incidents, words_of: wordsOf, also, fix } = told.json;
+      const { kind, error, line, incidents, words_of: wordsOf, also, look, fix } = told.json;
       const family = error && loaded.families.get(error), { note } = told;
       comment = text;
       answer.replaceChildren();
@@ -330,7 +330,11 @@
       } else if (!family) {
         answer.append(element("p", say(`${key}-next`)));
         if (wordsOf.length) answer.append(element("ul", wordsOf.map((name) => element("li", [linked(title(name), name)]))));
-        if (key === "not-known" && links.has("guard")) answer.append(element("p", [linked(say("doubt"), "guard")]));
+        if (look.length) answer.append(element("ul", look.map(({ id, line, why }) => {
+          const { short } = rules.incidents.find((one) => one.id === id);
+          return element("li", [linked(`${id} · ${short[language]}`, id), say("brackets", say("at-line", line)), say("colon"), element("span", why)]);
+        })));
+        if ((key === "not-known" || key === "look") && links.has("guard")) answer.append(element("p", [linked(say("doubt"), "guard")]));
         if (note === "not-covered") answer.append(element("p", [linked(say("all-errors"), "errors")]));
       } else {
         if (kind === "look-alike") answer.append(element("p", say("look-alike"), "ro-small"));

@@ -75,6 +75,9 @@ function readyonceEngine() {
           .filter(({ errors }) => errors.length)
           .flatMap(({ errors, titles }) => titles.map((title) => [errors[0], bareTitle(title)])),
       ],
+      looks: data.incidents.flatMap(({ id, look }) =>
+        look.map(({ all, none, why }) => ({ id, why, wording: { all: literals(all), none: literals(none) } }))
+      ),
       families: new Map(data.families.map((family) => [family.family, family])),
       launcher: literals(data.launcher),
       launcherErrors: literals(data.launcherErrors),
@@ -442,6 +445,8 @@ function readyonceEngine() {
     const line = words ? words.line : winning.line;
     const kind = launcher ? "wrapper-only" : words ? "fragment" : family === null ? "unknown" : rules.families.get(family).page === "own" ? "known" : "look-alike";
     const own = kind === "known";
+    const code = kind === "unknown" && !note && !found.error && data.length <= TYPED_IN;
+    const look = code ? lookIn(rules, found.form, language) : [];
     const ranked = rules.data.incidents
       .filter((incident) => own && incident.errors.includes(family))
       .map((incident) => {
@@ -462,13 +467,24 @@ function readyonceEngine() {
           .sort(inOrder)
           .map((hit) => ({ name: hit.family, line: hit.line })),
         incidents: ranked.map(({ id, why }) => ({ id, why })),
+        look,
         fix: own ? fixOf(rules, family, ranked, found.has, language) : null,
       },
       line,
       rank: launcher ? found.rank : null,
       around: line ? around(typeof log === "string" ? log : new TextDecoder().decode(log), line) : [],
-      note: note || (kind === "unknown" && found.error && found.error === found.cause ? "not-covered" : null),
+      note: note || (look.length ? "look" : kind === "unknown" && found.error && found.error === found.cause ? "not-covered" : null),
     };
+  }
+
+  /** What in code belongs to an incident without an error, the first place of each: where to look, no diagnosis. */
+  function lookIn(rules, form, language) {
+    const seen = new Map();
+    for (const { id, why, wording } of rules.looks) {
+      const found = seen.has(id) ? null : match(form, wording, 0);
+      if (found) seen.set(id, { id, line: form.lines[pieceAt(form, found[0])], why: why[language] });
+    }
+    return [...seen.values()];
   }
 
   /** What to do first, as in the other engine: an incident's own fix, or the family's in each framework. */
@@ -561,6 +577,10 @@ function readyonceEngine() {
       if (incidents.length) {
         lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `${family.path}#cases`)}`);
       }
+    }
+    for (const { id, line, why } of told.json.look) {
+      const incident = data.incidents.find((one) => one.id === id);
+      lines.push("", `- ${link(`${id} · ${incident.short[language]}`, `incidents/${id}/`)}${say("brackets", say("at-line", line))}${say("colon")}${why}`);
     }
     if (also.length) {
       lines.push("", say("also-known") + say("colon").trimEnd(), "");
