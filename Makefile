@@ -19,9 +19,10 @@ test: lint packages ## build the wiki and run every test
 	@$(BIN)/readyonce site
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-lint: .venv/tests.stamp ## check the code with ruff, and its format
+lint: .venv/tests.stamp ## check the code, its format and its types
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
+	@$(BIN)/mypy
 
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks

@@ -129,7 +129,7 @@ class Rules:
             (
                 it["id"],
                 look["why"],
-                Wording("", None, *map(tuple, map(_literals, (look["all"], look["none"]))), (), 0, False),
+                Wording("", None, tuple(_literals(look["all"])), tuple(_literals(look["none"])), (), 0, False),
             )
             for it in data["incidents"]
             for look in it["look"]
