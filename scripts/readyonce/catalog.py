@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError, model_validator
@@ -27,6 +27,9 @@ from readyonce.facts import Condition, Query, Value, Where, fits, named
 from readyonce.project import LANGUAGES as LANGUAGES
 from readyonce.project import Language as Language
 from readyonce.terminal import printable
+
+if TYPE_CHECKING:
+    from readyonce.frameworks import FrameworkFile, Seen
 
 BASELINE = "reported"  # the variant that shows the incident as it was reported
 SILENT = ("diverge", "still")  # the outcomes that train wrong without a word
@@ -615,8 +618,8 @@ class Catalog:
     decision: DecisionFile | None = None
     tables: dict[str, RunsTable] = field(default_factory=dict)
     diagnose: DiagnoseFile | None = None
-    frameworks: dict[str, Any] = field(default_factory=dict)  # name -> frameworks.FrameworkFile, in their order
-    stack_runs: dict[str, Any] = field(default_factory=dict)  # what proves them: script and word -> frameworks.Seen
+    frameworks: dict[str, FrameworkFile] = field(default_factory=dict)  # in their order
+    stack_runs: dict[str, Seen] = field(default_factory=dict)  # what proves them: by script and word
     problems: list[Problem] = field(default_factory=list)
     unsound: bool = False  # a file did not load: what rests on it cannot be judged
     _texts: dict[str, str] = field(default_factory=dict)

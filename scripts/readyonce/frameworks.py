@@ -362,7 +362,7 @@ def _check_launches(catalog: Catalog, folder: Path) -> None:
             asked = default.where.get("strategy", "ddp")
             strategies = asked if isinstance(asked, list) else [asked]
             for release, strategy in itertools.product(_releases(default, rules, package), strategies):
-                known = {package: release, "strategy": strategy}
+                known = ({package: release} if package else {}) | {"strategy": str(strategy)}
                 told = of_command("", rules, known, {"gradient_checkpointing": "true"}).get("checkpointing")
                 if told not in (None, default.value):
                     what = f"with {package} {release} a launch is told to be {told}, `defaults:` say {default.value}"
