@@ -23,6 +23,7 @@ lint: .venv/tests.stamp ## check the code, its format and its types
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
 	@$(BIN)/mypy
+	@$(BIN)/node tests/lighthouse/node_modules/@biomejs/biome/bin/biome lint --error-on-warnings
 
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks
