@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from readyonce import links
-from readyonce.catalog import GUARD, SILENT, Catalog, Guard, Incident, Language, Run
+from readyonce.catalog import GUARD, SILENT, Catalog, Incident, Language, Run
 from readyonce.words import run_address, say, table
 
 FOLDER, SCRIPT = GUARD.rsplit("/", 1)
@@ -127,11 +127,11 @@ def files(catalog: Catalog) -> dict[str, str]:
     return {SCRIPT: catalog.text(path).replace(NO_SITE, f'"READYONCE_SITE", "{links.site_url()}"')}
 
 
-def watched(catalog: Catalog) -> Iterator[tuple[Incident, Run, Guard]]:
-    """Every run that the guard was with, and what it said."""
+def watched(catalog: Catalog) -> Iterator[tuple[Incident, Run]]:
+    """Every run that the guard was with."""
     for incident in catalog.incidents.values():
         evidence = incident.evidence.get(ENVIRONMENT)
-        yield from ((incident, run, run.guard) for run in (evidence.runs if evidence else ()) if run.guard)
+        yield from ((incident, run) for run in (evidence.runs if evidence else ()) if run.guard)
 
 
 def exceptions(catalog: Catalog) -> dict[str, dict[Language, str]]:
@@ -142,7 +142,7 @@ def exceptions(catalog: Catalog) -> dict[str, dict[Language, str]]:
 def confusion(catalog: Catalog, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("outcome", "runs", "flagged")]]
     counted = Counter(
-        ("silent" if r.outcome in SILENT else r.outcome, bool(guard.codes)) for _, r, guard in watched(catalog)
+        ("silent" if r.outcome in SILENT else r.outcome, bool(r.guard and r.guard.codes)) for _, r in watched(catalog)
     )
     for outcome in ("silent", "match", "error"):
         of = counted[outcome, True]
@@ -152,8 +152,8 @@ def confusion(catalog: Catalog, language: Language) -> str:
 
 def flagged(catalog: Catalog, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("run", "alone", "codes", "step")]]
-    for incident, run, guard in watched(catalog):
-        if guard.codes:
+    for incident, run in watched(catalog):
+        if (guard := run.guard) and guard.codes:
             target = "incidents/" + run_address(incident.id, run.variant, ENVIRONMENT)
             codes = " ".join(f"`{code}`" for code in dict.fromkeys(guard.codes))
             outcome = say(run.outcome, language)
