@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError, model_validator
-from pydantic_core import ErrorDetails
 
 from readyonce import project
 from readyonce.facts import Condition, Query, Value, Where, fits, named
@@ -29,6 +28,8 @@ from readyonce.project import Language as Language
 from readyonce.terminal import printable
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from readyonce.frameworks import FrameworkFile, Seen
 
 BASELINE = "reported"  # the variant that shows the incident as it was reported
@@ -874,9 +875,8 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     depth = 0
 
-    def descend_resolver(
-        self, parent: yaml.Node, index: object
-    ) -> None:  # called for every node, before what is in it is read
+    # Called for every node, before what is in it is read.
+    def descend_resolver(self, parent: yaml.Node, index: object) -> None:
         self.depth += 1
         if self.depth > DEEPEST:
             raise _refused(parent, f"nested more than {DEEPEST} levels deep")
