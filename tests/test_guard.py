@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,9 @@ LATER = [param for param in WATCHED if param.values[1].guard and (param.values[1
 def test_silent_runs_are_flagged_and_right_ones_are_not(incident, run):
     assert run.guard, "not run with the guard: readyonce verify --guard --write --environment current"
     if run.outcome in guard.SILENT:
-        assert run.guard.codes
+        assert run.guard.codes or any(
+            fnmatchcase(f"{incident.id}/{run.variant}", it) for it in guard.let_through(KNOWN)
+        )
     elif run.outcome == "match" and run.guard.codes:
         assert f"{incident.id}/{run.variant}" in guard.exceptions(KNOWN)
 
@@ -47,6 +50,8 @@ def test_silent_runs_are_flagged_and_right_ones_are_not(incident, run):
 def test_no_exception_is_left_over():
     flagged = {f"{i.id}/{r.variant}" for i, r in guard.watched(KNOWN) if r.outcome == "match" and r.guard.codes}
     assert flagged == set(guard.exceptions(KNOWN))
+    for pattern in guard.let_through(KNOWN):
+        assert guard.unflagged(KNOWN, pattern), f"{pattern} in missed.yml fits no silent run"
 
 
 # How many steps a repro takes.
@@ -58,10 +63,13 @@ STEPS = (
 
 
 def test_what_is_flagged_later_was_right_until_then(tmp_path):
-    """Flagged before step k + 1: after k steps the parameters still equal those of one process."""
+    """Flagged before step k + 1: after k steps the parameters still equal those of one process.
+
+    Not so where no optimizer holds a parameter: another one may step later, so it is told once all have stepped.
+    """
     jobs = {}
     for incident, run in (param.values for param in LATER):
-        if run.outcome in guard.SILENT:
+        if run.outcome in guard.SILENT and set(run.guard.codes) != {"optimizer"}:
             jobs.setdefault((incident.id, run.guard.step), []).append(run.variant)
     assert jobs
     for (id, steps), variants in jobs.items():

@@ -695,13 +695,18 @@ class Catalog:
 
     def _find(self, query: Query) -> tuple[list[Observed], int]:
         asked = named(query)
-        usual = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually and name not in asked}
+        usual = {name: value for name, value in self._usual.items() if name not in asked}
         meant = [it for it in self.observed if all(it.facts.get(name, value) == value for name, value in usual.items())]
         answers = [(observed, self.fits(query, observed)) for observed in meant]
         return [observed for observed, answer in answers if answer], sum(answer is None for _, answer in answers)
 
     def fits(self, query: Query, observed: Observed) -> bool | None:
-        return fits(query, observed.facts, self._optional)
+        """A run that says nothing of a fact with `usually` has that value."""
+        return fits(query, self._usual | observed.facts, self._optional)
+
+    @cached_property
+    def _usual(self) -> dict[str, Value]:
+        return {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
 
     @cached_property
     def _optional(self) -> frozenset[str]:

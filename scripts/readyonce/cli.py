@@ -694,6 +694,8 @@ def _sentence(seen: Observation, variant: Variant) -> str:
             return (
                 f"It finished, on WRONG gradients: the parameters are off by {seen.gradient_error:.2g} of their size."
             )
+        case "still":
+            return "It finished, and NOTHING MOVED: the trained parameters equal their start."
         case "hang":
             return "It hung and was ended at its time limit."
     return "It trained, printed its result, and then crashed while shutting down: a fault of the repro."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from typing import Any
 
 import yaml
@@ -66,6 +67,8 @@ TEXTS: dict[str, dict[Language, str]] = {
     "goes-on": {"en": "runs to its end", "zh": "一直跑完"},
     "stops": {"en": "stopped before step {}", "zh": "在第 {} 步之前停下"},
     "number": {"en": "Number", "zh": "数量"},
+    "why": {"en": "Why", "zh": "原因"},
+    "unseen": {"en": "Silent runs that it lets through", "zh": "放过的不报错运行"},
     "silent-runs": {"en": "Silent runs", "zh": "不报错却训错的运行"},
     "with-guard": {"en": "Run with the guard", "zh": "带防护脚本跑过"},
     "precision": {"en": "Precision", "zh": "精度"},
@@ -99,6 +102,7 @@ MISSED_ZH = {
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     made = {"guard/confusion.md": confusion(catalog, language), "guard/flagged.md": flagged(catalog, language)}
     made["guard/exceptions.md"] = excepted(catalog, language)
+    made["guard/missed.md"] = missed(catalog, language)
     if (path := catalog.root / FOLDER / "faults.json").is_file():
         loops = json.loads(catalog.text(path))["loops"]
         made |= {"guard/faults.md": faults(loops, language), "guard/faults-count.md": faults_count(loops, language)}
@@ -137,6 +141,33 @@ def watched(catalog: Catalog) -> Iterator[tuple[Incident, Run]]:
 def exceptions(catalog: Catalog) -> dict[str, dict[Language, str]]:
     path = catalog.root / FOLDER / "exceptions.yml"
     return yaml.safe_load(catalog.text(path)) or {} if path.is_file() else {}
+
+
+def let_through(catalog: Catalog) -> dict[str, dict[Language, str]]:
+    """The silent runs that it cannot see, `RO-0001/VARIANT` or `RO-0001/*`, each with the reason."""
+    path = catalog.root / FOLDER / "missed.yml"
+    return yaml.safe_load(catalog.text(path)) or {} if path.is_file() else {}
+
+
+def unflagged(catalog: Catalog, pattern: str = "*") -> list[tuple[Incident, Run]]:
+    """The silent runs that it was with and said nothing of."""
+    return [
+        (incident, run)
+        for incident, run in watched(catalog)
+        if run.outcome in SILENT
+        and run.guard
+        and not run.guard.codes
+        and fnmatchcase(f"{incident.id}/{run.variant}", pattern)
+    ]
+
+
+def missed(catalog: Catalog, language: Language) -> str:
+    rows = [[TEXTS[key][language] for key in ("unseen", "number", "why")]]
+    for pattern, reason in let_through(catalog).items():
+        id, _, variant = pattern.partition("/")
+        name = f"[{id}](incidents/{id}.md)" if variant == "*" else f"[{id}](incidents/{id}.md) `{variant}`"
+        rows.append([name, str(len(unflagged(catalog, pattern))), reason[language]])
+    return table(rows)
 
 
 def confusion(catalog: Catalog, language: Language) -> str:

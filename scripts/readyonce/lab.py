@@ -38,7 +38,7 @@ WORKER = Path(__file__).with_name("worker.py")
 START_LIMIT = 180  # seconds for imports
 COMPILE_LIMIT = 1800  # seconds for DeepSpeed's own compilation, once per environment
 SILENCE = 5  # seconds that an operator may be compiled before a line says so
-REPEATS = {"error": 3, "match": 5, "diverge": 5, "hang": 1}
+REPEATS = {"error": 3, "match": 5, "diverge": 5, "still": 5, "hang": 1}
 # Whose versions evidence names, the most telling first.
 SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "accelerate", "deepspeed", "torch")
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes

@@ -332,8 +332,8 @@ def sentence(catalog: Catalog, variant: Variant, run: Run | None, language: Lang
     word = chip(say(run.outcome, language), run.outcome)
     if run.outcome == "error":
         return f"{word} {family_link(catalog, run.error, language, '../../errors/')}"
-    if run.outcome == "hang":
-        return f"{word} {say('hang-sentence', language)}"
+    if run.outcome in ("hang", "still"):
+        return f"{word} {say(f'{run.outcome}-sentence', language)}"
     key = "match-command-sentence" if variant.is_command and run.outcome == "match" else f"{run.outcome}-sentence"
     return f"{word} " + WORDS[key][language].format(number(run))
 
@@ -812,18 +812,21 @@ def advice(catalog: Catalog, language: Language) -> str:
 
 
 def silent_count(catalog: Catalog, language: Language) -> str:
-    """How many runs finished on wrong gradients, and how far off the least and the worst of them was."""
+    """How many runs trained wrong without a word, how far off the least and the worst of them was, in how many nothing moved."""
     off = _wrong(it.run for it in catalog.observed)
-    return WORDS["silent-count"][language].format(len(off), percent(off[0]), percent(off[-1])) + "\n" if off else ""
+    told = [WORDS["silent-count"][language].format(len(off), percent(off[0]), percent(off[-1]))] if off else []
+    if still := sum(it.run.outcome == "still" for it in catalog.observed):
+        told.append(WORDS["still-count"][language].format(still))
+    return say("next", language).join(told) + "\n" if told else ""
 
 
 def silent_table(catalog: Catalog, language: Language) -> str:
-    """Every run that finished on wrong gradients, for a page at the top."""
+    """Every run that finished and trained wrong, for a page at the top."""
     rows = [[say(key, language) for key in ("variant", "what", "off", "ranks")]]
     for incident in catalog.incidents.values():
         for environment, evidence in sorted(incident.evidence.items()):
             for run in evidence.runs:
-                if run.outcome == "diverge":
+                if run.outcome in SILENT:
                     name = run.variant + ("" if environment == "current" else f"@{environment}")
                     target = "incidents/" + run_address(incident.id, run.variant, environment)
                     text = incident.variants[run.variant].text[language]
@@ -831,7 +834,8 @@ def silent_table(catalog: Catalog, language: Language) -> str:
                         spread = say("not-measured", language)
                     else:
                         spread = percent(run.rank_spread) if run.rank_spread else say("equal", language)
-                    rows.append([f"{incident.id}<br>[`{name}`]({target})", text, number(run), spread])
+                    off = say("still", language) if run.outcome == "still" else number(run)
+                    rows.append([f"{incident.id}<br>[`{name}`]({target})", text, off, spread])
     return table(rows)
 
 

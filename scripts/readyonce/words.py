@@ -69,6 +69,10 @@ WORDS: dict[str, dict[Language, str]] = {
         "en": "{} runs, the parameters off by {} to {}.",
         "zh": "共 {} 次运行，参数偏差从 {} 到 {}。",
     },
+    "still-count": {
+        "en": "In {} more no trained parameter moved.",
+        "zh": "另有 {} 次运行，可训练参数完全没有变化。",
+    },
     "seen-in": {"en": "Seen in", "zh": "见于"},
     "sources": {"en": "Sources", "zh": "来源"},
     "proof": {"en": "{0} of {1} runs came out as this predicts.", "zh": "{1} 次运行中有 {0} 次符合这条说法的预测。"},

@@ -317,6 +317,7 @@ class Guard:
         self.done, self.synced, self.graph, self.had = False, True, None, set()
         self.pending, self.before, self.candidates, self.stepped = [], None, [], set()
         self.held, self.optimizers, self.failing, self.fresh = set(), weakref.WeakSet(), False, False
+        self.idle = weakref.WeakSet()
         self.inner = _inner(model)
         self.kind, self.stage = _strategy(model)
         self.name = name or self._number()
@@ -532,7 +533,7 @@ class Guard:
         else:
             theirs = [p for group in optimizer.param_groups for p in group["params"]]
             mine = sorted(self.index[id(p)] for p in theirs if id(p) in self.index)
-            if not mine and not self._is_twin(theirs):
+            if not mine and not self._is_twin(theirs) and not self._is_left_behind(optimizer, theirs):
                 return
             if not mine:
                 self._note("optimizer", range(len(self.params)), "it holds none of them")
@@ -563,6 +564,14 @@ class Guard:
         sharded = self.kind in ("fsdp1", "fsdp2")
         mine = sorted(tuple(p.shape) for p in self.params)
         return sharded or sorted(tuple(p.shape) for p in theirs if isinstance(p, torch.Tensor)) == mine
+
+    def _is_left_behind(self, optimizer, theirs):
+        """Parameters of ours that do not train, for the second time, and no other optimizer stepped: adapters came later."""
+        if self.step or not self.micro or any(p.grad is not None for p in theirs):
+            return False
+        ours, again = {id(p) for p in self.inner.parameters()}, optimizer in self.idle
+        self.idle.add(optimizer)
+        return again and bool(theirs) and all(id(p) in ours for p in theirs)
 
     def _check(self, optimizer, mine, rates):
         group, moving = self._group(), max(rates, default=0) > 0
@@ -1205,8 +1214,9 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
     def before_forward(module, _):
         if module in seen or not torch.is_grad_enabled():
             return
-        seen.update(module.modules())  # the outermost module comes first
-        outer = next((w for w in list(wrappers) if module is w.module), module)  # the wrapper was bypassed
+        # The outermost module comes first: where it is inside a wrapper, that one was bypassed.
+        outer = next((w for w in list(wrappers) if any(module is it for it in w.module.modules())), module)
+        seen.update(outer.modules())
         if _strategy(outer)[0] != "plain" and any(p.requires_grad for p in outer.parameters()):
             guards.append(watch(outer, steps, on_finding, timeout, name and f"{name}/{next(counter)}"))
             _mark("model")

@@ -1163,7 +1163,7 @@ function readyonceLint() {
     }
 
     function kinds(told) {
-      const names = [...new Set(told.map(([label]) => (label === "diverge" ? "wrong" : "stops")))].sort();
+      const names = [...new Set(told.map(([label]) => (["diverge", "still"].includes(label) ? "wrong" : "stops")))].sort();
       const text = names.map((it) => say(it)).join(say("or"));
       const runs = inRuns(told.reduce((sum, [, count]) => sum + count, 0));
       return language === "en" ? `${text} (${runs})` : `${text}（${runs}）`;

@@ -288,7 +288,7 @@ def _page(rules: Mapping[str, Any], path: str) -> str:
 def _kinds(told: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
     """`stops or trains wrong without an error (17 runs)`"""
     told = list(told)
-    kinds = sorted({"wrong" if it[0] == "diverge" else "stops" for it in told})
+    kinds = sorted({"wrong" if it[0] in ("diverge", "still") else "stops" for it in told})
     text = WORDS["or"][language].join(WORDS[it][language] for it in kinds)
     runs = _runs_in_words(sum(it[1] for it in told), language)
     return f"{text} ({runs})" if language == "en" else f"{text}（{runs}）"

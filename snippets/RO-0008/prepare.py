@@ -1,0 +1,193 @@
+"""The optimizer and accelerate's `prepare`: which order trains, under which strategy?
+
+    torchrun --nproc-per-node 2 prepare.py fsdp1-flat-together
+    torchrun --nproc-per-node 2 prepare.py fsdp1-flat-model-first
+
+Objective: the mean squared error over the samples of all ranks. `still`: after three steps every parameter equals its start.
+On a CPU accelerate never turns FSDP on. This file sets the two values of its state that it sets on a GPU; the rest is accelerate's own.
+"""
+
+import inspect
+import itertools
+import json
+import os
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+# --8<-- [start:variants]
+STRATEGIES = ("ddp", "fsdp1-flat", "fsdp1-orig", "fsdp2")  # FSDP1: fsdp_use_orig_params false and true
+ORDERS = ("together", "model-first", "apart")
+VARIANTS = {
+    f"{strategy}-{order}": dict(strategy=strategy, order=order)
+    for strategy, order in itertools.product(STRATEGIES, ORDERS)
+}
+
+
+# --8<-- [start:orders]
+def prepared(accelerator, model, order):
+    if order == "together":  # the optimizer is made before, and both are passed at once
+        # --8<-- [start:together]
+        return accelerator.prepare(model, sgd(model))
+        # --8<-- [end:together]
+    if order == "model-first":  # the model is prepared, then the optimizer made of what comes back
+        # --8<-- [start:model-first]
+        model = accelerator.prepare(model)
+        return model, accelerator.prepare(sgd(model))
+        # --8<-- [end:model-first]
+    optimizer = sgd(model)  # apart: the optimizer is made before, and both are passed one by one
+    return accelerator.prepare(model), accelerator.prepare(optimizer)
+
+
+# --8<-- [end:orders]
+# --8<-- [end:variants]
+
+STEPS, BATCH, WIDTH = 3, 4, 8
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    strategy, _, form = VARIANTS[variant]["strategy"].partition("-")
+    order = VARIANTS[variant]["order"]
+    told = {"orig_params": form == "orig"} if strategy == "fsdp1" else {}
+    told |= {"find_unused": False, "static_graph": False} if strategy == "ddp" else {}
+    return told | {
+        "strategy": strategy,
+        "optimizer_made": "last" if order == "model-first" else "first",
+        "optimizer_repaired": "prepared-together" if order == "together" else "none",
+        "prepare": order,
+        "late_change": "none",
+        "optimizer": "sgd",
+        "tuning": "full",
+        "frozen": "none",
+        "checkpointing": "none",
+        "runs": "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": 1,
+        "batch_size": BATCH // 2,
+    }
+
+
+# --8<-- [end:facts]
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        return torch.tanh(self.linear(x))
+
+
+class Model(nn.Module):
+    _tied_weights_keys = None  # accelerate 1.1 asks for it
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(2))
+        self.head = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+# --8<-- [start:accelerator]
+def accelerator_for(strategy):
+    accelerator = Accelerator(cpu=True)
+    state = accelerator.state
+    state.distributed_type = DistributedType.MULTI_CPU
+    if strategy != "ddp":
+        settings = dict(auto_wrap_policy=ModuleWrapPolicy({Block}), use_orig_params=strategy == "fsdp1-orig")
+        settings |= dict(sync_module_states=False, cpu_ram_efficient_loading=False)
+        settings |= dict(fsdp_version=2 if strategy == "fsdp2" else 1)
+        known = inspect.signature(FullyShardedDataParallelPlugin).parameters  # older releases have fewer
+        state.fsdp_plugin = FullyShardedDataParallelPlugin(**{k: v for k, v in settings.items() if k in known})
+        state.distributed_type = DistributedType.FSDP
+        state.device = torch.device("cpu")  # without an index, as FSDP1 wants it
+    return accelerator
+
+
+# --8<-- [end:accelerator]
+
+
+# --8<-- [start:train]
+def run(variant):
+    """Train a variant; compare it, on every rank, with its start and with one process that saw all the data."""
+    strategy = VARIANTS[variant]["strategy"]
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    data = torch.randn(STEPS, BATCH, WIDTH, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    model, alone = Model(), Model()
+    alone.load_state_dict(model.state_dict())
+    start = [p.detach().clone() for p in alone.parameters()]
+    accelerator = accelerator_for(strategy)
+    model, optimizer = prepared(accelerator, model, VARIANTS[variant]["order"])
+    for batch in data:
+        accelerator.backward((model(batch[rank::world_size]) - 1).square().mean())
+        optimizer.step()
+        optimizer.zero_grad()
+    optimizer = sgd(alone)
+    for batch in data:
+        (alone(batch) - 1).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return compare(variant, whole(model, strategy), start, list(alone.parameters()))
+
+
+# --8<-- [end:train]
+
+
+def whole(model, strategy):
+    if strategy == "fsdp2":
+        return [p.full_tensor().detach() for p in model.parameters()]
+    if strategy == "ddp":
+        return [p.detach() for p in model.parameters()]
+    with FullyShardedDataParallel.summon_full_params(model):
+        return [p.detach().clone() for p in model.parameters()]
+
+
+def compare(variant, trained, start, reference):
+    """Whether anything moved on any rank, and the largest differences to one process and between the ranks."""
+    scales = [ref.abs().max() for ref in reference]
+    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales, strict=True)]
+    first = [p.clone() for p in trained]
+    for p in first:
+        dist.broadcast(p, src=0)
+    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales, strict=True)]
+    moved = [(p != q).any().float() for p, q in zip(trained, start, strict=True)]
+    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max(), torch.stack(moved).max()]).detach()
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    error, spread, moved = worst.tolist()
+    if not moved:
+        return {"variant": variant, "outcome": "still", "rank_spread": spread}
+    outcome = "match" if error <= 1e-5 else "diverge"
+    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
+    if dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # the wrapper keeps gloo's threads; an ordinary exit aborts in one now and then
