@@ -81,6 +81,19 @@ def test_the_checks_by_symptom_tell_wrong_from_right(known, tmp_path):
     }, log
 
 
+def test_which_published_errors_two_ranks_show(known, tmp_path):
+    """As docs/*/published.md says: a loss in transfer by every comparison, the others only against the loop as meant."""
+    script, python = known.root / "snippets" / "concepts" / "published.py", Path(sys.executable)
+    with lab.running([*lab.torchrun(python, 2), script], python, str(tmp_path)) as process:
+        code = process.wait(180)
+    log = lab.log_of(tmp_path)
+    told = dict(re.findall(r"^(?:\[.*?\]: ?)?([\w-]+): (ranks .*)$", log, re.MULTILINE))
+    same = "ranks equal; same code equal; as meant differs"
+    shown = "ranks differs; same code differs; as meant differs"
+    assert code == 0, log
+    assert told == dict.fromkeys(("no-zero-grad", "frozen-by-name", "not-frozen"), same) | {"lost-in-transfer": shown}
+
+
 def test_what_concept_pages_count_is_counted_again(known):
     for name, file in counts.files(known).items():
         for seen in counts.measure(known, name, file, "current", Path(sys.executable)):

@@ -1,0 +1,89 @@
+"""Silent errors that others published, each by its mechanism: do two ranks against one process show it?
+
+    torchrun --nproc-per-node 2 published.py
+
+Needs torch >= 2.6 and no GPU. Each case trains three steps three times: on all ranks, in one process with the same
+code, and in one process with the code as it was meant. One line for each says which of them came out equal.
+"""
+
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+STEPS, BATCH, WIDTH = 3, 4, 8
+
+
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.LayerNorm(WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
+
+
+# --8<-- [start:cases]
+def lost_in_transfer(state, bucket):
+    """What a broken link does: once, the sum of all ranks does not arrive on one of them."""
+    state["calls"] += 1
+    lost = dist.get_rank() == 1 and state["calls"] == 2
+    done = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True).get_future()
+    return done.then(lambda it: torch.zeros_like(it.value()[0]) if lost else it.value()[0])
+
+
+CASES = {
+    "lost-in-transfer": {"hook": lost_in_transfer},  # pytorch#84803, #96600, Baichuan2#86
+    "no-zero-grad": {"zero_grad": False},  # stackoverflow 60335387
+    "frozen-by-name": {"trained": lambda name: name.startswith("1.")},  # forum 84911: all but the norms
+    "not-frozen": {"trained": lambda name: True, "meant": lambda name: not name.startswith("0.")},  # mmpretrain#702
+}
+# --8<-- [end:cases]
+
+
+def train(world_size, trained=lambda name: True, zero_grad=True, hook=None):
+    """Three steps of plain SGD on this rank's share; with `world_size` 1, on all of the batch."""
+    net = model()
+    for name, p in net.named_parameters():
+        p.requires_grad_(trained(name))
+    wrapped, rank = net, 0
+    if world_size > 1:
+        wrapped, rank = DistributedDataParallel(net), dist.get_rank()
+        if hook:
+            wrapped.register_comm_hook({"calls": 0}, hook)
+    optimizer = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], lr=0.1)
+    for batch in torch.randn(STEPS, BATCH, WIDTH, generator=torch.Generator().manual_seed(0)):
+        (wrapped(batch[rank::world_size]) - 1).square().mean().backward()
+        optimizer.step()
+        if zero_grad:
+            optimizer.zero_grad()
+    return [p.detach() for p in net.parameters()]
+
+
+def equal(mine, other):
+    """Within 1e-5 of each tensor's largest value, on every rank."""
+    worst = torch.stack([(p - q).abs().max() / q.abs().max().clamp_min(1e-12) for p, q in zip(mine, other)]).max()
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    return "equal" if worst <= 1e-5 else "differs"
+
+
+def run(name):
+    case = dict(CASES[name])
+    meant = {"trained": case.pop("meant")} if "meant" in case else {}
+    ranks = train(dist.get_world_size(), **case)
+    first = [p.clone() for p in ranks]
+    for p in first:
+        dist.broadcast(p, src=0)
+    case.pop("hook", None)  # one process sends nothing
+    told = {"ranks": first, "same code": train(1, **case), "as meant": train(1, **meant)}
+    return {to: equal(ranks, other) for to, other in told.items()}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for name in CASES:
+        told = run(name)
+        if dist.get_rank() == 0:
+            print(f"{name}:", "; ".join(f"{to} {it}" for to, it in told.items()), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # DDP keeps gloo's threads; an ordinary exit aborts in one of them now and then
