@@ -15,16 +15,20 @@ serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
 site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
-quick: lint ## what can be tested in a minute: no torch, no browser, no network, no site
+quick: .venv/quick.stamp ## in a minute: format, and what needs no torch, no browser, no network, no site
+	@$(BIN)/ruff check scripts tests
+	@$(BIN)/ruff format --check scripts tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
 
-test: lint packages .venv/tests.stamp ## build the wiki and run every test, or those of a folder: ONLY="runs site"
+test: lint packages ## build the wiki and run every test, or those of a folder: ONLY="runs site"
 	@$(BIN)/readyonce site
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY))
 
-lint: .venv/quick.stamp ## check the code with ruff, and its format
+lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format and its types
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
+	@$(BIN)/mypy
+	@$(BIN)/node tests/lighthouse/node_modules/@biomejs/biome/bin/biome lint --error-on-warnings
 
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from readyonce.catalog import Catalog, Claim, FamilyFile, Incident
 from readyonce.verdicts import judge
@@ -17,11 +18,11 @@ def files(catalog: Catalog) -> dict[str, str]:
     return lists | {SCHEMA.name: SCHEMA.read_text(encoding="utf-8")}
 
 
-def errors_json(catalog: Catalog) -> list[dict]:
+def errors_json(catalog: Catalog) -> list[dict[str, Any]]:
     return [_error_json(catalog, family) for family in catalog.families.values()]
 
 
-def _error_json(catalog: Catalog, family: FamilyFile) -> dict:
+def _error_json(catalog: Catalog, family: FamilyFile) -> dict[str, Any]:
     return {
         "id": family.family,
         "title": family.title.model_dump(),
@@ -41,7 +42,7 @@ def _error_json(catalog: Catalog, family: FamilyFile) -> dict:
     }
 
 
-def incidents_json(catalog: Catalog) -> list[dict]:
+def incidents_json(catalog: Catalog) -> list[dict[str, Any]]:
     return [
         {
             "id": incident.id,
@@ -60,7 +61,7 @@ def incidents_json(catalog: Catalog) -> list[dict]:
     ]
 
 
-def claims_json(catalog: Catalog) -> list[dict]:
+def claims_json(catalog: Catalog) -> list[dict[str, Any]]:
     return [
         _claim_json(catalog, incident, name, claim)
         for incident in catalog.incidents.values()
@@ -68,7 +69,7 @@ def claims_json(catalog: Catalog) -> list[dict]:
     ]
 
 
-def _claim_json(catalog: Catalog, incident: Incident, name: str, claim: Claim) -> dict:
+def _claim_json(catalog: Catalog, incident: Incident, name: str, claim: Claim) -> dict[str, Any]:
     judgement = judge(catalog, incident, name)
     labelled = {
         f"{it.observed.incident.id}/{it.observed.run.variant}@{it.observed.environment}": it for it in judgement.runs

@@ -8,6 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -72,7 +73,7 @@ class Page:
         return [heading.id for heading in self.headings]
 
 
-def matter(catalog: Catalog, page: Page) -> dict:
+def matter(catalog: Catalog, page: Page) -> dict[str, Any]:
     """The front matter; a `CatalogError` where it is not YAML."""
     try:
         return parse_yaml(page.front_matter) or {}

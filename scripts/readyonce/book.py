@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import urldefrag, urljoin
 from xml.etree.ElementTree import Element, SubElement
 
@@ -102,7 +103,7 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
     body.set("class", edition)
     body.append(_cover(config, language, date, edition))
     body.append(_contents(chapters, language))
-    pages = {chapter.address: chapter for chapter in chapters if chapter.article is not None}
+    pages = {chapter.address: chapter for chapter in chapters if chapter.address is not None}
     if edition == SHORT:
         _shorten(chapters, language)
     for chapter in chapters:
@@ -119,7 +120,7 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
 class _Said(logging.Handler):
     """Gathers what WeasyPrint complains of: a link without a target, a style it does not know."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[str] = []
 
@@ -130,14 +131,15 @@ class _Said(logging.Handler):
 # ------------------------------------------------------------------------------ what is in it
 
 
-def _config(path: Path) -> dict:
+def _config(path: Path) -> dict[str, Any]:
     from mkdocs.utils.yaml import yaml_load
 
     with path.open(encoding="utf-8") as file:
-        return yaml_load(file)
+        read: dict[str, Any] = yaml_load(file)
+        return read
 
 
-def _chapters(built: Path, navigation: list, level: int = 1) -> Iterator[Chapter]:
+def _chapters(built: Path, navigation: list[Any], level: int = 1) -> Iterator[Chapter]:
     for entry in navigation:
         title, value = next(iter(entry.items())) if isinstance(entry, dict) else ("", entry)
         source, rest = (value, []) if isinstance(value, str) else (None, value)
@@ -148,7 +150,7 @@ def _chapters(built: Path, navigation: list, level: int = 1) -> Iterator[Chapter
         yield from _chapters(built, [*left_out, *rest], level + 1)
 
 
-def _left_out(built: Path, source: str, navigation: list) -> list[str]:
+def _left_out(built: Path, source: str, navigation: list[Any]) -> list[str]:
     """The pages one level below a page that the navigation has not: files of an incident, incidents where there are many."""
     folder = _address(source)
     below = sorted(f"{folder}{page.parent.name}.md" for page in (built / folder).glob("*/index.html") if folder)
@@ -158,8 +160,12 @@ def _left_out(built: Path, source: str, navigation: list) -> list[str]:
 
 def _short(chapters: list[Chapter], patterns: list[str]) -> list[Chapter]:
     """Those that a pattern names and the headings above them; the first pattern's in front."""
-    wanted = [it for it in chapters if it.source and any(PurePosixPath(it.source).match(one) for one in patterns)]
-    first = next(it for it in wanted if PurePosixPath(it.source).match(patterns[0]))
+
+    def fits(chapter: Chapter, pattern: str) -> bool:
+        return chapter.source is not None and PurePosixPath(chapter.source).match(pattern)
+
+    wanted = [it for it in chapters if any(fits(it, one) for one in patterns)]
+    first = next(it for it in wanted if fits(it, patterns[0]))
     kept: list[Chapter] = []
     for chapter in reversed(chapters):  # a heading stays if what stays follows below it
         if chapter in wanted and chapter is not first:
@@ -192,7 +198,7 @@ def _chapter(built: Path, source: str, level: int, section: str) -> Chapter:
     return Chapter(title, level, address, article, source, section)
 
 
-def _cover(config: dict, language: Language, date: str, edition: str) -> Element:
+def _cover(config: dict[str, Any], language: Language, date: str, edition: str) -> Element:
     cover = Element("section", {"class": "cover"})
     SubElement(cover, "p", {"class": "title"}).text = config["site_name"]
     SubElement(cover, "p", {"class": "subtitle"}).text = config["site_description"]
@@ -220,7 +226,7 @@ def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language:
     article = deepcopy(chapter.article)
     _clean(article, edition)
     notes = _link(article, chapter, pages, built, language, edition)
-    heading = article.find(".//h1")
+    heading = next(article.iter("h1"))
     heading.set("data-title", chapter.title)
     for element in article.iter():
         if re.fullmatch("h[1-6]", element.tag):
@@ -383,7 +389,7 @@ def _link(
     """
     notes: dict[str, int] = {}
     top = links.address("/", "", language)
-    here, site = top + chapter.address, links.site_url().rstrip("/")
+    here, site = top + (chapter.address or ""), links.site_url().rstrip("/")
     parents = [(parent, child) for parent in article.iter() for child in parent]
     for element in article.iter():
         if "id" in element.attrib:
@@ -396,7 +402,7 @@ def _link(
         address = link.get("href")
         if link.tag != "a" or not address or address.startswith("#page-"):
             continue
-        link.attrib = {name: link.get(name) for name in ("id", "href", "class") if name in link.attrib}
+        link.attrib = {name: link.attrib[name] for name in ("id", "href", "class") if name in link.attrib}
         path, anchor = urldefrag(urljoin(here, address))
         if path.removeprefix(top) in pages and not re.match(r"\w+:", address):
             target = pages[path.removeprefix(top)]
@@ -421,6 +427,7 @@ def _link(
 
 if __name__ == "__main__":
     try:
-        write(Path.cwd(), *sys.argv[1:])
+        language, *rest = sys.argv[1:]
+        write(Path.cwd(), "zh" if language == "zh" else "en", *rest)
     except BookError as error:
         sys.exit(str(error))

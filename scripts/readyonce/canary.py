@@ -128,9 +128,9 @@ def difference(declared: Declaration, stored: Run | None, seen: Observation) -> 
     if _wording(stored.message) != _wording(seen.message):
         lines = [("- ", line) for line in _lines(stored.message)] + [("+ ", line) for line in _lines(seen.message)]
         return "the message reads otherwise", "\n".join(mark + line for mark, line in lines)
-    then, now = stored.gradient_error, seen.gradient_error
-    if then is not None and now is not None and not lab.same_gradient_error(then, now):
-        return f"gradient error then: {then:.3g}; now: {now:.3g}", ""
+    was, is_now = stored.gradient_error, seen.gradient_error
+    if was is not None and is_now is not None and not lab.same_gradient_error(was, is_now):
+        return f"gradient error then: {was:.3g}; now: {is_now:.3g}", ""
     return None
 
 

@@ -16,7 +16,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints, ValidationError, model_validator
@@ -24,12 +24,18 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, StringConstraints,
 from readyonce import project
 from readyonce.facts import Condition, Query, Value, Where, fits, named
 from readyonce.project import LANGUAGES as LANGUAGES
+from readyonce.project import Language as Language
 from readyonce.terminal import printable
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from readyonce.frameworks import FrameworkFile, Seen
 
 BASELINE = "reported"  # the variant that shows the incident as it was reported
 SILENT = ("diverge", "still")  # the outcomes that train wrong without a word
 
-Language = Literal["en", "zh"]
+Keys = tuple[str | int, ...]  # the way to a value, from the top of its file
 Outcome = Literal["error", "match", "diverge", "still", "hang"]
 Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -86,7 +92,8 @@ class Text(Model):
     zh: NonEmpty
 
     def __getitem__(self, language: Language) -> str:
-        return getattr(self, language)
+        text: str = getattr(self, language)
+        return text
 
 
 class Title(Text):
@@ -563,7 +570,7 @@ class Incident:
     @property
     def sources(self) -> list[Source]:
         """Of its claims and of the versions that it affects, each link once."""
-        named = [*self.file.claims.values(), *self.file.affected]
+        named: list[Claim | Affected] = [*self.file.claims.values(), *self.file.affected]
         return list({source.link: source for it in named for source in it.sources}.values())
 
     def run(self, variant: str, environment: str) -> Run | None:
@@ -612,8 +619,8 @@ class Catalog:
     decision: DecisionFile | None = None
     tables: dict[str, RunsTable] = field(default_factory=dict)
     diagnose: DiagnoseFile | None = None
-    frameworks: dict[str, Any] = field(default_factory=dict)  # name -> frameworks.FrameworkFile, in their order
-    stack_runs: dict[str, Any] = field(default_factory=dict)  # what proves them: script and word -> frameworks.Seen
+    frameworks: dict[str, FrameworkFile] = field(default_factory=dict)  # in their order
+    stack_runs: dict[str, Seen] = field(default_factory=dict)  # what proves them: by script and word
     problems: list[Problem] = field(default_factory=list)
     unsound: bool = False  # a file did not load: what rests on it cannot be judged
     _texts: dict[str, str] = field(default_factory=dict)
@@ -672,7 +679,7 @@ class Catalog:
             for name, release in environment.versions.items()
             if variant.is_command or name in used
         }
-        launch = {"launcher": variant.launcher, "processes": variant.processes, "framework": "none"}
+        launch: dict[str, Value] = {"launcher": variant.launcher, "processes": variant.processes, "framework": "none"}
         return {**launch, "device": environment.device, **versions, **run.facts}
 
     def run_named(self, name: str) -> Observed | None:
@@ -709,6 +716,13 @@ class Catalog:
         if self.problems:
             raise CatalogError(self.problems)
         return self
+
+    def require_decision(self) -> DecisionFile:
+        if self.decision is None:
+            what = "the file is missing, or it was not read"
+            remedy = "Write it: `lint` and the page of the table rest on it."
+            raise CatalogError([Problem("snippets/decision.yml", 1, what, remedy)])
+        return self.decision
 
 
 @lru_cache(256)
@@ -858,7 +872,7 @@ def _same_kind(pattern: str, label: str) -> bool:
 DEEPEST, LARGEST = 50, 100_000  # levels, and values with aliases written out; our largest file has 6 and 2000
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]  # the one in C, where there is one
     """Safe YAML in which `yes`, `no` and dates stay words, and a key may stand only once.
 
     It also refuses nesting that would crash it, and orders to a terminal.
@@ -866,33 +880,35 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
 
     depth = 0
 
-    def descend_resolver(self, parent, index):  # called for every node, before what is in it is read
+    # Called for every node, before what is in it is read.
+    def descend_resolver(self, parent: yaml.Node, index: object) -> None:
         self.depth += 1
         if self.depth > DEEPEST:
             raise _refused(parent, f"nested more than {DEEPEST} levels deep")
 
-    def ascend_resolver(self):
+    def ascend_resolver(self) -> None:
         self.depth -= 1
 
-    def construct_object(self, node, deep=False):
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         # Nearly all values are plain words: they need none of what objects need that could hold themselves.
         if node.tag == _STRING and isinstance(node, yaml.ScalarNode) and node.value.isprintable():
             return node.value
         return super().construct_object(node, deep)
 
-    def construct_scalar(self, node):
-        text = super().construct_scalar(node)
+    def construct_scalar(self, node: yaml.ScalarNode) -> str:
+        text: str = super().construct_scalar(node)
         if not text.isprintable() and printable(text) != text:
             raise _refused(node, "a control character", "Take it out.")
         return text
 
-    def construct_mapping(self, node, deep=False):
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"`{key.value}` stands here twice", key.start_mark)
             seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep)
+        return mapping
 
 
 _STRING = "tag:yaml.org,2002:str"
@@ -915,15 +931,17 @@ def parse_yaml(text: str) -> Any:
 
 def _refuse_bombs(text: str) -> None:
     """Aliases of aliases would fill the memory once somebody follows them."""
-    values: dict[str, int] = {}  # anchor -> how many it stands for
-    inside: list[list] = [[None, 0]]  # what is open: its anchor, and how many values it holds so far
+    values: dict[str | None, int] = {}  # anchor -> how many it stands for
+    anchors: list[str | None] = [None]  # of what is open
+    held = [0]  # how many values each of it holds so far
     for event in yaml.parse(text, _Loader):
         anchor, count = getattr(event, "anchor", None), 1
         if isinstance(event, yaml.CollectionStartEvent):
-            inside.append([anchor, 1])
+            anchors.append(anchor)
+            held.append(1)
         else:
             if isinstance(event, yaml.CollectionEndEvent):
-                anchor, count = inside.pop()
+                anchor, count = anchors.pop(), held.pop()
             elif isinstance(event, yaml.AliasEvent):
                 if anchor not in values:
                     raise _refused(event, f"`*{anchor}` stands for nothing that is complete above it")
@@ -931,13 +949,14 @@ def _refuse_bombs(text: str) -> None:
             elif not isinstance(event, yaml.ScalarEvent):
                 continue
             values[anchor] = count
-            inside[-1][1] += count
-        if inside[-1][1] > LARGEST:
+            held[-1] += count
+        if held[-1] > LARGEST:
             raise _refused(event, f"more than {LARGEST} values, with what the aliases stand for")
 
 
 def _refused(at: yaml.Event | yaml.Node, what: str, remedy: str = "Write it out, and flatter.") -> yaml.MarkedYAMLError:
-    return yaml.MarkedYAMLError(problem=what, problem_mark=at.start_mark, note=remedy)
+    mark: Any = at.start_mark  # of Python's or of C's reader, which have no class in common
+    return yaml.MarkedYAMLError(problem=what, problem_mark=mark, note=remedy)
 
 
 def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
@@ -977,7 +996,7 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
 
 def read_all(catalog: Catalog, path: Path, model: type[M]) -> dict[str, M]:
     """Read a file that maps names to things of one kind."""
-    whole = read(catalog, path, RootModel[dict[str, model]])
+    whole = read(catalog, path, RootModel[dict[str, model]])  # type: ignore[valid-type]  # made while it runs
     return whole.root if whole else {}
 
 
@@ -989,7 +1008,7 @@ def explain_yaml(error: yaml.YAMLError) -> tuple[int, str, str]:
     return mark.line + 1 if mark else 1, what, remedy
 
 
-def _explained(faults: list[dict[str, Any]]) -> Iterator[tuple[tuple, str, str]]:
+def _explained(faults: list[ErrorDetails]) -> Iterator[tuple[Keys, str, str]]:
     """Keys, what, remedy. A key that is not known and another that is missing beside it are one slip."""
     missing = {fault["loc"] for fault in faults if fault["type"] == "missing"}
     meant = {}
@@ -1001,13 +1020,17 @@ def _explained(faults: list[dict[str, Any]]) -> Iterator[tuple[tuple, str, str]]
                 meant[fault["loc"]] = name
                 missing.remove((*above, name))
     for fault in faults:
-        if name := meant.get(fault["loc"]):
-            yield fault["loc"], f"the key `{fault['loc'][-1]}` is not known", f"Write `{name}:`, which is missing here."
+        if right := meant.get(fault["loc"]):
+            yield (
+                fault["loc"],
+                f"the key `{fault['loc'][-1]}` is not known",
+                f"Write `{right}:`, which is missing here.",
+            )
         elif fault["type"] != "missing" or fault["loc"] in missing:
             yield fault["loc"], *_explain(fault)
 
 
-def _explain(fault: dict[str, Any]) -> tuple[str, str]:
+def _explain(fault: ErrorDetails) -> tuple[str, str]:
     """Pydantic's fault in our words: what, remedy."""
     *above, key = fault["loc"] or ("the file",)
     if key == "[key]":  # pydantic's word for the key itself
@@ -1049,7 +1072,7 @@ KINDS = {
 }
 
 
-def add(catalog: Catalog, path: Path, where: tuple | int, what: str, remedy: str) -> None:
+def add(catalog: Catalog, path: Path, where: Keys | int, what: str, remedy: str) -> None:
     """Add a problem of `path`; `where` is its line, or its keys from the top of the file."""
     try:
         file = str(path.relative_to(catalog.root))
@@ -1059,7 +1082,7 @@ def add(catalog: Catalog, path: Path, where: tuple | int, what: str, remedy: str
     catalog.problems.append(Problem(file, line, what, remedy))
 
 
-def line_of(path: Path, keys: tuple) -> int:
+def line_of(path: Path, keys: Keys) -> int:
     """The line of a value in a YAML or JSON file; of its parent where the last key is missing."""
     if not keys or not path.is_file():
         return 1
@@ -1080,5 +1103,6 @@ def line_of(path: Path, keys: tuple) -> int:
 
 
 @lru_cache(4)  # a file with one fault has many
-def _composed(text: str) -> yaml.Node:
-    return yaml.compose(text, Loader=_Loader)
+def _composed(text: str) -> yaml.Node | None:
+    node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
+    return node

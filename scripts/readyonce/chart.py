@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 
 from readyonce.catalog import Incident, Language, Matrix, Quantity, Run
@@ -73,5 +74,5 @@ def _readable(quantity: Quantity, value: float) -> str:
     return f"{1000 * value:.0f} ms" if value >= 0.01 else f"{1000 * value:.1f} ms"
 
 
-def _repeats(runs: dict[str, Run], first: dict, second: dict) -> int:
+def _repeats(runs: dict[str, Run], first: Iterable[str], second: Iterable[str]) -> int:
     return min(runs[f"{a}-{b}"].repeats for a in first for b in second if f"{a}-{b}" in runs)

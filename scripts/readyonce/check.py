@@ -23,7 +23,9 @@ from readyonce.catalog import (
     CatalogError,
     Claim,
     Fact,
+    FamilyFile,
     Incident,
+    Keys,
     Language,
     Observed,
     Problem,
@@ -34,7 +36,7 @@ from readyonce.catalog import (
     load,
     parse_yaml,
 )
-from readyonce.facts import Query, Value, bounds
+from readyonce.facts import Query, Value, Where, bounds
 from readyonce.verdicts import Judgement, judge
 from readyonce.words import say
 
@@ -127,7 +129,7 @@ def _messages(catalog: Catalog) -> None:
 def _families(catalog: Catalog, incident: Incident) -> None:
     path = incident.folder / "incident.yml"
 
-    def known(name: str | None, where: tuple) -> None:
+    def known(name: str | None, where: Keys) -> None:
         if name is not None and name not in catalog.families:
             add(
                 catalog,
@@ -137,7 +139,7 @@ def _families(catalog: Catalog, incident: Incident) -> None:
                 f"Add snippets/errors/{name}.yml, or write one of: {', '.join(catalog.families)}.",
             )
 
-    def fits(outcome: str, error: str | None, where: tuple) -> None:
+    def fits(outcome: str, error: str | None, where: Keys) -> None:
         if (outcome == "error") != (error is not None):
             add(
                 catalog,
@@ -187,7 +189,7 @@ def _families(catalog: Catalog, incident: Incident) -> None:
                 _used(catalog, incident, pattern, ("matrices", i, "only", environment, k))
 
 
-def _used(catalog: Catalog, incident: Incident, pattern: str, where: tuple, labels: bool = False) -> None:
+def _used(catalog: Catalog, incident: Incident, pattern: str, where: Keys, labels: bool = False) -> None:
     names = set(incident.variants)
     if labels:
         names |= {f"{v.name}@{environment}" for v in incident.variants.values() for environment in v.declared}
@@ -339,8 +341,8 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
     for environment, evidence in incident.evidence.items():
         record = incident.folder / "evidence" / f"{environment}.json"
         for index, run in enumerate(evidence.runs):
-            variant = incident.variants.get(run.variant)
-            if variant is None or environment not in variant.declared:  # what is unusable stands in a list of its own
+            ran = incident.variants.get(run.variant)
+            if ran is None or environment not in ran.declared:  # what is unusable stands in a list of its own
                 add(
                     catalog,
                     record,
@@ -471,7 +473,7 @@ def _apart(catalog: Catalog, judgement: Judgement) -> str:
     return "right where " + "; or ".join(ways[:6]) + "."
 
 
-def _query(catalog: Catalog, path: Path, where: tuple, query: Query) -> bool:
+def _query(catalog: Catalog, path: Path, where: Keys, query: Query) -> bool:
     """Whether a query speaks the vocabulary."""
     before = len(catalog.problems)
     for part in query if isinstance(query, list) else [query]:
@@ -543,7 +545,7 @@ def _decision(catalog: Catalog) -> None:
     path = catalog.root / "snippets" / "decision.yml"
     if catalog.decision is None:
         return
-    asked = {
+    asked: dict[Keys, Where] = {
         **{("columns", name, "where"): it.where for name, it in catalog.decision.columns.items()},
         **{("uses", name, "where"): it.where for name, it in catalog.decision.uses.items()},
         **{("strategies", n): {"strategy": it} for n, it in enumerate(catalog.decision.strategies)},
@@ -624,8 +626,9 @@ def _each_page(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> N
             _headings(catalog, page)
             if page.path.stem not in catalog.incidents:  # an article's is generated
                 _front_matter(catalog, page)
-            for include in page.includes if made is not None else ():
-                _include(catalog, page, include, made, places)
+            if made is not None:
+                for include in page.includes:
+                    _include(catalog, page, include, made, places)
             for block in page.blocks:
                 _block(catalog, page, block, recorded)
             for line, target in page.links:
@@ -734,7 +737,7 @@ def _front_matter(catalog: Catalog, page: Page) -> None:
         )
 
 
-def _article(catalog: Catalog, incident: Incident, page: Page, language: str) -> None:
+def _article(catalog: Catalog, incident: Incident, page: Page, language: Language) -> None:
     _outline(catalog, page, incident.file.title[language], articles.SECTIONS, "An article")
     wrong = any(declared.outcome in SILENT for v in incident.variants.values() for declared in v.declared.values())
     if wrong and "already-trained" not in page.ids:
@@ -833,7 +836,8 @@ def _options(catalog: Catalog, path: Path, first: int, script: str, recorded: Re
                 continue
             for option in (word.partition("=")[0] for word in words if word.startswith("--")):
                 if lacking := [f"`{name}`" for name, known in environments.items() if option not in known]:
-                    before = script[: re.search(rf"{re.escape(option)}(?![\w-])", script).start()]
+                    found = re.search(rf"{re.escape(option)}(?![\w-])", script)
+                    before = script[: found.start()] if found else ""  # none, where it is written in other quotes
                     add(
                         catalog,
                         path,
@@ -921,7 +925,7 @@ def _has(target: Page, anchor: str, made: dict[str, str] | None) -> bool:
 
 
 def _parity(catalog: Catalog, page: Page, other: Page) -> None:
-    def compare(what: str, one: list, two: list, remedy: str) -> None:
+    def compare(what: str, one: list[tuple[int, str]], two: list[tuple[int, str]], remedy: str) -> None:
         """Each a list of (line, thing): the first difference is what a translator needs to see."""
         for index in range(max(len(one), len(two))):
             a = one[index] if index < len(one) else None
@@ -952,12 +956,17 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
         [(b.line, f"{b.language}: {b.content}") for b in other.blocks],
         "Code is not translated. " + same,
     )
-    known = [source for it in (*catalog.incidents.values(), *catalog.families.values()) for source in it.sources]
+    cited: list[Incident | FamilyFile] = [*catalog.incidents.values(), *catalog.families.values()]
+    known = [source for it in cited for source in it.sources]
     english = {address_of(source.zh): source.url for source in known if source.zh}
-    links = [sorted((english.get(target, target), line) for line, target in p.links) for p in (page, other)]
+    ours, theirs = (
+        [(line, target) for target, line in sorted((english.get(target, target), line) for line, target in p.links)]
+        for p in (page, other)
+    )
     compare(
         "links differ",
-        *[[(line, target) for target, line in found] for found in links],
+        ours,
+        theirs,
         "Both languages link to the same places, or to what a source names as its Chinese text (`zh:`).",
     )
 

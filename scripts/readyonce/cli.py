@@ -8,11 +8,22 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable, Hashable
 from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from readyonce import __version__, links, project
 from readyonce.terminal import printable
+
+if TYPE_CHECKING:  # each command reads in what it needs: the catalogue costs more than a whole diagnosis
+    from readyonce.catalog import Catalog, Declaration, Incident, Run, Variant
+    from readyonce.diagnose import Answer, Rules
+    from readyonce.facts import Condition, Leaf
+    from readyonce.lab import Observation
+    from readyonce.lint.judge import Finding
+    from readyonce.lint.launch import Launch
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
@@ -34,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):  # else it is to be ignored
             signal.signal(number, _end)
     try:
-        return options.command(options)
+        code: int = options.command(options)
+        return code
     except SystemExit:
         raise
     except KeyboardInterrupt:
@@ -44,7 +56,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.close()
         return GOOD
     except OSError as error:
-        remedy = REMEDIES.get(error.errno)
+        remedy = REMEDIES.get(error.errno or 0)
         if not remedy and not error.filename:  # not a matter of files
             raise
         place = f"{error.filename}: " if error.filename else ""
@@ -52,15 +64,16 @@ def main(arguments: list[str] | None = None) -> int:
         return USAGE
     except Exception as error:
         from readyonce import check as checks
+        from readyonce.catalog import CatalogError
 
-        if not isinstance(error, _catalog().CatalogError):
+        if not isinstance(error, CatalogError):
             error = checks.or_raise(project.find(), error)
         print(printable(str(error)), file=sys.stderr)
         print(f"\n{_count(len(error.problems), 'problem')}.", file=sys.stderr)
         return DIFFERENT
 
 
-def _end(number: int, frame) -> None:
+def _end(number: int, frame: FrameType | None) -> None:
     """Leave through every `finally`, which ends what was started. Once: a second Ctrl-C must not cut that short."""
     for one in ENDING:
         signal.signal(one, signal.SIG_IGN)
@@ -69,18 +82,12 @@ def _end(number: int, frame) -> None:
     raise SystemExit(128 + number)
 
 
-def _catalog():
-    # Reading it in costs more than a whole diagnosis.
-    from readyonce import catalog
-
-    return catalog
-
-
 # ------------------------------------------------------------------------------ commands
 
 
-def list_(options) -> int:
-    catalog = _catalog()
+def list_(options: argparse.Namespace) -> int:
+    from readyonce import catalog
+
     known = catalog.load(catalog.find_root()).require_sound()
     if options.json:
         from readyonce import api
@@ -94,12 +101,11 @@ def list_(options) -> int:
     return GOOD
 
 
-def explain(options) -> int:
+def explain(options: argparse.Namespace) -> int:
     if carried := project.articles():
         return _explain_carried(carried, options)
-    from readyonce import render
+    from readyonce import catalog, render
 
-    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     known = catalog.load(root).require_sound()  # claims are judged by the runs of all incidents
@@ -107,7 +113,7 @@ def explain(options) -> int:
     return GOOD
 
 
-def _explain_carried(carried, options) -> int:
+def _explain_carried(carried: dict[str, list[Path]], options: argparse.Namespace) -> int:
     if options.id not in carried:
         raise _usage(f"there is no incident {options.id}. There are: {', '.join(carried)}")
     path = next(path for path in carried[options.id] if path.suffixes[0] == f".{options.lang}")
@@ -116,7 +122,7 @@ def _explain_carried(carried, options) -> int:
     return GOOD
 
 
-def diagnose(options) -> int:
+def diagnose(options: argparse.Namespace) -> int:
     from readyonce import inputs
 
     if sys.stdout is None:
@@ -136,7 +142,8 @@ def diagnose(options) -> int:
                 if answer := inputs.diagnose(rules, name, options.lang or "en", faults):
                     kinds.add(_show(rules, answer, options))
     except inputs.Unusable as error:
-        read = isinstance(error, inputs.Missing) and inputs.pasted(rules, options.files, options.lang or "en")
+        missing = isinstance(error, inputs.Missing)
+        read = inputs.pasted(rules, options.files, options.lang or "en") if missing else None
         if not read:
             raise _usage(str(error)) from None
         print("readyonce: there is no such file: read as the text of an error", file=sys.stderr)
@@ -154,7 +161,7 @@ def diagnose(options) -> int:
     )
 
 
-def _rules():
+def _rules() -> Rules:
     from readyonce import diagnose as engine
 
     for fresh in (False, True):  # a rule set that was damaged on the disk is compiled anew
@@ -166,13 +173,15 @@ def _rules():
         except (ValueError, KeyError, TypeError, AttributeError):
             if fresh:
                 raise
+    raise AssertionError
 
 
-def _show(rules, answer, options) -> str:
+def _show(rules: Rules, answer: Answer, options: argparse.Namespace) -> str:
     """Print one answer; returns its kind."""
     from readyonce import inputs, report
 
-    kind, name = answer.json["kind"], answer.json["file"]
+    kind: str = answer.json["kind"]
+    name = answer.json["file"]
     form = options.format or ("markdown" if options.github_event else "text")
     if form == "json":
         print(answer.to_json(), flush=True)
@@ -186,14 +195,16 @@ def _show(rules, answer, options) -> str:
     return kind
 
 
-def lint(options) -> int:
+def lint(options: argparse.Namespace) -> int:
     from readyonce import inputs
     from readyonce.lint import judge, launch, report, shell
 
     rules = _lint_rules()
     rules["site"] = os.environ.get("SITE_URL", rules["site"]).rstrip("/")
     faults: list[str] = []
-    launches, findings, files = [], [], 0
+    launches: list[Launch] = []
+    findings: list[Finding] = []
+    files = 0
     try:
         versions = launch.installed(options.python) if options.python else {}
         versions |= dict(map(_release, options.with_))
@@ -215,7 +226,7 @@ def lint(options) -> int:
                 faults.append(f"{inputs.shown(name)} cannot be read: {error.strerror or error}")
     except (inputs.Unusable, launch.Unreadable) as error:
         raise _usage(str(error)) from None
-    answered: dict = {}
+    answered: dict[Hashable, list[Finding]] = {}
     for it in launches:
         findings += judge.judge(rules, it, versions, options.lang, answered)
     told = report.shown(findings, options.all)
@@ -223,7 +234,11 @@ def lint(options) -> int:
     if form == "sarif":
         print(report.sarif(told, rules["site"]))
     elif told:
-        forms = {"text": partial(report.text, language=options.lang), "json": report.as_json, "github": report.github}
+        forms: dict[str, Callable[[list[Finding]], str]] = {
+            "text": partial(report.text, language=options.lang),
+            "json": report.as_json,
+            "github": report.github,
+        }
         print(forms[form](told))
     if form == "text":
         print(report.summary(findings, launches, files, options.all, options.lang))
@@ -232,7 +247,7 @@ def lint(options) -> int:
     return USAGE if faults else DIFFERENT if any(it.level in report.LOUD for it in findings) else GOOD
 
 
-def _lint_rules() -> dict:
+def _lint_rules() -> dict[str, Any]:
     import json
 
     for fresh in (False, True):
@@ -240,7 +255,7 @@ def _lint_rules() -> dict:
         if compiled is None:
             raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
         try:
-            rules = json.loads(compiled)
+            rules: dict[str, Any] = json.loads(compiled)
             rules["cells"], rules["stacks"]  # a rule set that was damaged on the disk is compiled anew
             return rules
         except (ValueError, KeyError, TypeError):
@@ -256,7 +271,7 @@ def _release(text: str) -> tuple[str, str]:
     return name.strip().lower().replace("_", "-"), release.strip()
 
 
-def run(options) -> int:
+def run(options: argparse.Namespace) -> int:
     from readyonce import lab
 
     try:
@@ -265,10 +280,9 @@ def run(options) -> int:
         raise _usage(str(error)) from None
 
 
-def _run(options) -> int:
-    from readyonce import lab, launch
+def _run(options: argparse.Namespace) -> int:
+    from readyonce import catalog, lab, launch
 
-    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     known = catalog.load(root).require_sound()
@@ -294,7 +308,7 @@ def _run(options) -> int:
     width = max(map(len, variants))
     good = True
 
-    def show(seen) -> None:
+    def show(seen: Observation) -> None:
         nonlocal good
         declared = variants[seen.variant].declared[environment]
         agrees = seen.agrees_with(declared)
@@ -313,15 +327,16 @@ def _run(options) -> int:
     return GOOD if good else DIFFERENT
 
 
-def facts(options) -> int:
-    catalog = _catalog()
+def facts(options: argparse.Namespace) -> int:
+    from readyonce import catalog
+
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     if options.write:
         return _write_facts(known)
     from readyonce.facts import separate
 
-    query = {}
+    query: dict[str, Condition] = {}
     for part in options.query:
         name, _, value = part.partition("=")
         if name not in known.vocabulary or not value:
@@ -338,14 +353,14 @@ def facts(options) -> int:
     return GOOD
 
 
-def _path(leaf) -> str:
+def _path(leaf: Leaf) -> str:
     return " and ".join(
         f"{'' if inside else 'not '}{name} {'told' if condition is None else condition}"
         for name, condition, inside in leaf.path
     )
 
 
-def _write_facts(known) -> int:
+def _write_facts(known: Catalog) -> int:
     """A word of the vocabulary changed: the runs need not be run again for it."""
     from readyonce import lab
 
@@ -362,10 +377,9 @@ def _write_facts(known) -> int:
     return GOOD
 
 
-def verify(options) -> int:
-    from readyonce import lab
+def verify(options: argparse.Namespace) -> int:
+    from readyonce import catalog, lab
 
-    catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     incidents = [known.incidents[id] for id in _known(root, options.ids) or known.incidents]
@@ -396,15 +410,19 @@ def verify(options) -> int:
     return DIFFERENT if count else GOOD
 
 
-def _watched(run, told: dict):
+def _watched(run: Run, told: dict[str, dict[str, Any] | None]) -> Run:
     """A run with what the guard said of it, where it was there."""
+    from readyonce.catalog import Guard
+
     if run.variant not in told:
         return run
     said = told[run.variant]
-    return run.model_copy(update={"guard": _catalog().Guard(**said) if said else None})
+    return run.model_copy(update={"guard": Guard(**said) if said else None})
 
 
-def _record_guard(known, incident, environment, python, options) -> list[str]:
+def _record_guard(
+    known: Catalog, incident: Incident, environment: str, python: Path, options: argparse.Namespace
+) -> list[str]:
     """Run each variant once with the guard, which only records; store it, or compare it with what is stored."""
     from readyonce import lab
 
@@ -416,7 +434,7 @@ def _record_guard(known, incident, environment, python, options) -> list[str]:
         and run.outcome != "hang"
         and not (options.missing and run.guard)
     ]
-    told = {}
+    told: dict[str, dict[str, Any] | None] = {}
     for name, said in lab.guarded(known, incident, variants, python):
         told[name] = said
         _progress(f"{label}: {len(told)} of {len(variants)}  {name}")
@@ -432,9 +450,10 @@ def _record_guard(known, incident, environment, python, options) -> list[str]:
     ]
 
 
-def _verify(root, known, incident, environment, options) -> list[str]:
+def _verify(root: Path, known: Catalog, incident: Incident, environment: str, options: argparse.Namespace) -> list[str]:
     """Run an incident's variants in one environment; returns a line for each difference."""
     from readyonce import lab, launch
+    from readyonce.catalog import Evidence
 
     python = lab.interpreter(root, environment, _say)
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
@@ -451,13 +470,14 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     label = f"{incident.id} in {environment}"
     done = 0
 
-    def tick(seen) -> None:
+    def tick(seen: Observation) -> None:
         nonlocal done
         done += 1
         _progress(f"{label}: {done} of {total}  {seen.variant}")
 
     hanging = [v for v in variants if v.declared[environment].outcome == "hang"]
-    shared, single = [], {}
+    shared: list[Observation] = []
+    single: dict[str, Observation] = {}
     if not options.isolated and variants:
         # A variant that hangs would take the others' launch with it.
         jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants if v not in hanging]
@@ -471,7 +491,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         for seen in lab.each_alone(known, incident, variants, python):
             single[seen.variant] = seen
             tick(seen)
-    ended = []
+    ended: list[Observation] = []
     if of_framework or unusable:
         done, total = 0, len(of_framework) + len(unusable)
         with launch.Commands(known, incident, python) as commands:
@@ -494,11 +514,9 @@ def _verify(root, known, incident, environment, options) -> list[str]:
             details = seen.message or seen.log[-3000:]
             faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{details}".rstrip())
         then = incident.run(seen.variant, environment)
-        measured = None not in (then and then.gradient_error, seen.gradient_error)
-        if not options.write and measured and not lab.same_gradient_error(then.gradient_error, seen.gradient_error):
-            faults.append(
-                f"{label}: {seen.variant}: gradient error {seen.gradient_error:.3g}, stored {then.gradient_error:.3g}"
-            )
+        was, is_now = then.gradient_error if then else None, seen.gradient_error
+        if not options.write and was is not None and is_now is not None and not lab.same_gradient_error(was, is_now):
+            faults.append(f"{label}: {seen.variant}: gradient error {is_now:.3g}, stored {was:.3g}")
     if options.write:
         described = lab.describe(environment, python)
         facts = lab.facts_of(known, incident, declared_here, python, described.versions)
@@ -519,7 +537,7 @@ def _verify(root, known, incident, environment, options) -> list[str]:
         if environment == "current":
             watched = dict(lab.guarded(known, incident, (v for v in variants if v not in hanging), python))
             runs = [_watched(run, watched) for run in runs]
-        evidence = _catalog().Evidence(environment=described, options=recorded, runs=runs, unusable=useless)
+        evidence = Evidence(environment=described, options=recorded, runs=runs, unusable=useless)
         print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
         if environment == "current" and (gpu := lab.gpu()):
             alone = lab.on_one_device(known, incident, gpu, python)
@@ -529,10 +547,9 @@ def _verify(root, known, incident, environment, options) -> list[str]:
     return faults
 
 
-def count(options) -> int:
-    from readyonce import counts, lab
+def count(options: argparse.Namespace) -> int:
+    from readyonce import catalog, counts, lab
 
-    catalog = _catalog()
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     for name, file in counts.files(known).items():
@@ -549,7 +566,7 @@ def count(options) -> int:
     return GOOD
 
 
-def _verify_newest(known, incidents: list, options) -> int:
+def _verify_newest(known: Catalog, incidents: list[Incident], options: argparse.Namespace) -> int:
     from readyonce import canary
 
     if options.write or options.isolated:
@@ -571,11 +588,12 @@ def _keep_all() -> None:
     gc.disable()
 
 
-def check(options) -> int:
+def check(options: argparse.Namespace) -> int:
     from readyonce import check as checks
 
     _keep_all()
-    catalog = _catalog()
+    from readyonce import catalog
+
     root = catalog.find_root()
     known = catalog.load(root)
     problems = checks.problems(known)
@@ -587,11 +605,12 @@ def check(options) -> int:
     return GOOD
 
 
-def render_(options) -> int:
+def render_(options: argparse.Namespace) -> int:
     from readyonce import render
 
     _keep_all()
-    catalog = _catalog()
+    from readyonce import catalog
+
     known = catalog.load(catalog.find_root()).require_sound()
     stale = render.write(known, only_check=options.check)
     for path in stale:
@@ -599,10 +618,9 @@ def render_(options) -> int:
     return DIFFERENT if stale and options.check else GOOD
 
 
-def new(options) -> int:
-    from readyonce import render, scaffold
+def new(options: argparse.Namespace) -> int:
+    from readyonce import catalog, render, scaffold
 
-    catalog = _catalog()
     root = catalog.find_root()
     id = options.id or scaffold.next_id(root)
     for path in scaffold.create(root, id, options.error):
@@ -613,10 +631,9 @@ def new(options) -> int:
     return GOOD
 
 
-def link(options) -> int:
-    from readyonce import articles
+def link(options: argparse.Namespace) -> int:
+    from readyonce import articles, catalog
 
-    catalog = _catalog()
     root = catalog.find_root()
     _known(root, [options.id])
     if not links.site_url():
@@ -625,40 +642,40 @@ def link(options) -> int:
         )
     incident = catalog.load(root, only=options.id).require_sound().incidents[options.id]
     folder = root / "docs" / options.lang / "incidents"
-    headings = {}  # id -> the page that has it, and its text
+    headings: dict[str, tuple[str, str]] = {}  # id -> the page that has it, and its text
     for name in (options.id, f"{options.id}/evidence"):
         for heading in articles.read(folder / f"{name}.md").headings:
-            if heading.level > 1:
+            if heading.level > 1 and heading.id:
                 headings.setdefault(heading.id, (name, heading.text))
     for name, claim in incident.file.claims.items():
         headings[f"claim-{name}"] = (options.id, claim.text[options.lang])
     if options.section and options.section not in headings:
         raise _usage(f"{options.id} has no section `{options.section}`. It has:\n  " + "\n  ".join(headings))
-    name, heading = headings.get(options.section, (options.id, None))
-    target = links.address(links.site_url(), f"incidents/{name}/", options.lang, options.section)
-    text = links.label(options.id, incident.file.short[options.lang], heading and heading.replace("`", ""))
+    page, told = headings.get(options.section, (options.id, None))
+    target = links.address(links.site_url(), f"incidents/{page}/", options.lang, options.section)
+    text = links.label(options.id, incident.file.short[options.lang], told and told.replace("`", ""))
     print(links.link(links.FORMS[options.tracker], text, target) if options.tracker else target)
     return GOOD
 
 
-def site(options) -> int:
+def site(options: argparse.Namespace) -> int:
+    from readyonce import catalog
     from readyonce import site as builder
 
-    catalog = _catalog()
     return builder.build(catalog.find_root())
 
 
-def serve(options) -> int:
+def serve(options: argparse.Namespace) -> int:
+    from readyonce import catalog
     from readyonce import site as builder
 
-    catalog = _catalog()
     return builder.serve(catalog.find_root(), options.port, open_browser=options.open)
 
 
 # ------------------------------------------------------------------------------ words
 
 
-def _short(seen) -> str:
+def _short(seen: Observation) -> str:
     if seen.outcome == "error":
         return f"error ({seen.error or 'of no known family'})"
     if seen.gradient_error is not None:
@@ -666,7 +683,7 @@ def _short(seen) -> str:
     return seen.outcome
 
 
-def _sentence(seen, variant) -> str:
+def _sentence(seen: Observation, variant: Variant) -> str:
     match seen.outcome:
         case "error":
             return f"It failed: {seen.error}." if seen.error else "It failed, with an error of no known family."
@@ -684,7 +701,7 @@ def _sentence(seen, variant) -> str:
     return "It trained, printed its result, and then crashed while shutting down: a fault of the repro."
 
 
-def _as_declared(seen, declared) -> int:
+def _as_declared(seen: Observation, declared: Declaration) -> int:
     if seen.agrees_with(declared):
         print("That is the declared outcome.")
         return GOOD
@@ -722,7 +739,7 @@ def _usage(message: str) -> SystemExit:
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str):
+    def error(self, message: str) -> NoReturn:
         super().error(printable(message))
 
 
@@ -741,7 +758,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"readyonce {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name, function, summary, *examples):
+    def command(
+        name: str, function: Callable[[argparse.Namespace], int], summary: str, *examples: str
+    ) -> argparse.ArgumentParser:
         added = commands.add_parser(
             name,
             help=summary,
@@ -752,7 +771,7 @@ def _parser() -> argparse.ArgumentParser:
         added.set_defaults(command=function)
         return added
 
-    def language(to):
+    def language(to: argparse.ArgumentParser) -> None:
         to.add_argument("--lang", choices=project.LANGUAGES, default="en", help="language of the words (default: en)")
 
     it = command("list", list_, "Lists the incidents.", "", "--lang zh", "--json")
@@ -773,7 +792,7 @@ def _parser() -> argparse.ArgumentParser:
         "train.log --format markdown --lang zh",
         "--github-event event.json",
     )
-    it.epilog += (
+    it.epilog = f"{it.epilog}" + (
         "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, or"
         "\nno more than part of an error's text, 2 bad usage, or something that cannot be read (the rest is answered),"
         "\n3 nothing unknown, but only a launcher's report in at least one"
@@ -799,7 +818,7 @@ def _parser() -> argparse.ArgumentParser:
         "--format sarif train.sh > lint.sarif",
         "-- torchrun --nproc-per-node 8 train.py --gradient_checkpointing True --use_lora True",
     )
-    it.epilog += (
+    it.epilog = f"{it.epilog}" + (
         "\n\nlevels: error, no run that fits trains right; warning, so with some versions, or because the framework's own code"
         "\nruns a module twice; note (--all), it depends on what a launch cannot show. What is not covered is said."
         "\nexit codes: 0 neither error nor warning, 1 some, 2 bad usage, or a file that cannot be read (the rest is judged)"
@@ -850,7 +869,7 @@ def _parser() -> argparse.ArgumentParser:
         "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
     )
     it.add_argument("--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too")
-    it.epilog += (
+    it.epilog = f"{it.epilog}" + (
         "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
         "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
     )

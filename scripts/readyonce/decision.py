@@ -23,9 +23,9 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
 
 def cells(catalog: Catalog) -> dict[tuple[str, str], dict[str, list[Observed]]]:
     """The runs of each strategy and use, by column; what no run fits is left out."""
-    columns = catalog.decision.columns.items()
+    columns = catalog.require_decision().columns.items()
     found = {}
-    for row, where in catalog.decision.rows.items():
+    for row, where in catalog.require_decision().rows.items():
         runs = catalog.fitting(where)[0]
         by_column = {name: [it for it in runs if catalog.fits(column.where, it)] for name, column in columns}
         if any(by_column.values()):
@@ -47,7 +47,7 @@ def tables(catalog: Catalog, language: Language) -> str:
 
     def columns(strategy: str) -> tuple[str, ...]:
         has = set().union(*(found[row] for row in found if row[0] == strategy))
-        return tuple(name for name in catalog.decision.columns if name in has)
+        return tuple(name for name in catalog.require_decision().columns if name in has)
 
     made = []
     for names, group in itertools.groupby(strategies, key=columns):
@@ -59,10 +59,10 @@ def tables(catalog: Catalog, language: Language) -> str:
             made += ['<tbody markdown="1">', '<tr class="ro-group">']
             made += [f'<th scope="rowgroup" colspan="{len(names) + 1}" id="{strategy}">{title}</th>', "</tr>"]
             for (_, use), by_column in ((row, runs) for row, runs in found.items() if row[0] == strategy):
-                text = catalog.decision.uses[use].text[language]
+                text = catalog.require_decision().uses[use].text[language]
                 made += ['<tr markdown="1">', f'<th scope="row" id="{row_id(strategy, use)}">{text}</th>']
                 for name in names:
-                    column = catalog.decision.columns[name].text[language].replace("`", "")
+                    column = catalog.require_decision().columns[name].text[language].replace("`", "")
                     told = _breakable(outcomes(catalog, by_column.get(name, []), language))
                     made.append(f'<td data-column="{escape(column)}" markdown="span">{told}</td>')
                 made.append("</tr>")
@@ -72,8 +72,8 @@ def tables(catalog: Catalog, language: Language) -> str:
 
 
 def _head(catalog: Catalog, name: str, language: Language) -> str:
-    text = _breakable(catalog.decision.columns[name].text[language])
-    first = name == next(iter(catalog.decision.columns))
+    text = _breakable(catalog.require_decision().columns[name].text[language])
+    first = name == next(iter(catalog.require_decision().columns))
     return f"{text}<br>{chip(say('recommended', language), 'holds')}" if first else text
 
 
@@ -125,7 +125,7 @@ def picker(catalog: Catalog, language: Language) -> str:
         answers.setdefault(answer(catalog, by_column, row_id(*choice[:2]), language), []).append("/".join(choice))
     words = {
         "strategy": {strategy: value_in_words(catalog, "strategy", strategy, language) for strategy, _ in found},
-        "use": {use: it.text[language] for use, it in catalog.decision.uses.items()},
+        "use": {use: it.text[language] for use, it in catalog.require_decision().uses.items()},
         "tuning": {ANY: say("any", language)}
         | {value: text[language] for value, text in catalog.vocabulary["tuning"].values.items()},
         "version": {ANY: say("any", language)}
@@ -172,13 +172,13 @@ def versions(catalog: Catalog, by_column: dict[str, list[Observed]]) -> list[tup
         (name, value)
         for name in catalog.vocabulary
         if name in names and catalog.vocabulary[name].kind == "version"
-        for value in sorted({it.facts[name] for runs in by_column.values() for it in runs if name in it.facts})
+        for value in sorted({str(it.facts[name]) for runs in by_column.values() for it in runs if name in it.facts})
     ]
 
 
 def answer(catalog: Catalog, by_column: dict[str, list[Observed]], row: str, language: Language) -> str:
     """A sentence on the column that is recommended; where it never trained right, or was not run, one on the others."""
-    first, *others = catalog.decision.columns
+    first, *others = catalog.require_decision().columns
     runs = by_column.get(first, [])
     lead, kind = _right(catalog, first, runs, "pick-runs" if runs else "pick-not-run", language)
     told, by_label = [f"**{lead}**{{ .ro-{kind} }}"], _by_label(catalog, runs)
@@ -201,4 +201,6 @@ def _right(catalog: Catalog, column: str, runs: list[Observed], key: str, langua
     """How many of these runs train right, in words, and the colour for it."""
     right = sum(it.label == "match" for it in runs)
     kind = "open" if not runs else "match" if right == len(runs) else "depends" if right else "error"
-    return WORDS[key][language].format(catalog.decision.columns[column].text[language], right, len(runs)), kind
+    return WORDS[key][language].format(
+        catalog.require_decision().columns[column].text[language], right, len(runs)
+    ), kind

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
+from readyonce.project import Language
+
 REACH = 1500  # how far apart the literals of one wording may stand, without white space
 HEAD = 8  # a literal is looked for by its first letters
 NEXT = 9  # in how many of the next lines a literal may go on: as many ranks may write in between
@@ -111,7 +113,9 @@ class Rules:
             Wording(
                 family["family"],
                 family["yields"],
-                *(tuple(_literals(wording.get(key, ()))) for key in ("all", "none", "needs")),
+                tuple(_literals(wording["all"])),
+                tuple(_literals(wording.get("none", ()))),
+                tuple(_literals(wording.get("needs", ()))),
                 len(wording["all"][0]) - len(wording["all"][0].lstrip("\"'`")),
                 bool(_EXCEPTION.match(squeeze(wording["all"][0].encode()))),
             )
@@ -125,7 +129,7 @@ class Rules:
             (
                 it["id"],
                 look["why"],
-                Wording("", None, *map(tuple, map(_literals, (look["all"], look["none"]))), (), 0, False),
+                Wording("", None, tuple(_literals(look["all"])), tuple(_literals(look["none"])), (), 0, False),
             )
             for it in data["incidents"]
             for look in it["look"]
@@ -156,7 +160,8 @@ class Rules:
         def fit(literal: bytes) -> tuple[bool, int, int]:
             return len(_sketch(literal)) > 2, shared[literal], len(literal)
 
-        by_sketch, by_word = {}, {}
+        by_sketch: dict[bytes, list[bytes]] = {}
+        by_word: dict[bytes, list[bytes]] = {}
         for literal in sorted({max(wording.all, key=fit) for wording in self.wordings}.union(self.launcher)):
             halves = (literal[: len(literal) // 2], literal[len(literal) // 2 :])
             if fit(literal)[0]:
@@ -392,7 +397,9 @@ def _quoted(opener: bytes, quote: bytes, behind: bytes, typed: bool) -> bool:
 def _raw_offset(piece: bytes, offset: int, letters: int) -> int:
     """Where the letter stands that comes `letters` after the first one at `offset` or behind it."""
     while True:
-        offset = _GAP.match(piece, offset).end()
+        gap = _GAP.match(piece, offset)
+        assert gap  # of no length, if there is none
+        offset = gap.end()
         if not letters or offset == len(piece):
             return offset
         passed = piece[offset : offset + letters]
@@ -503,7 +510,7 @@ class Answer:
     """`json` is the answer in the form that programs rely on; the rest is for people."""
 
     json: dict[str, Any]
-    language: str
+    language: Language
     line: int | None = None  # of the first unknown exception too
     rank: str | None = None
     around: list[tuple[int, str]] = field(default_factory=list)
@@ -518,7 +525,7 @@ class Answer:
 
 
 def answer(
-    rules: Rules, found: Findings, file: str, language: str, part: tuple[int, list[str]] | None = None
+    rules: Rules, found: Findings, file: str, language: Language, part: tuple[int, list[str]] | None = None
 ) -> Answer:
     family, line, launcher = found.verdict()
     line, words_of = part or (line, [])
@@ -532,7 +539,7 @@ def answer(
             seen = [h for h in incident["hints"] if any(text in found.clues for text in _literals(h["any"]))]
             weight = sum(hint["weight"] for hint in seen)
             ranked.append((-weight, incident["id"], [hint["why"][language] for hint in seen]))
-    json_ = {
+    json_: dict[str, Any] = {
         "file": file,
         "kind": kind,
         "error": family,
@@ -546,13 +553,15 @@ def answer(
         "incidents": [{"id": id, "why": why} for _, id, why in sorted(ranked)],
         "look": [],
     }
-    json_["fix"] = _fix(rules, family, json_["incidents"], found.clues, language) if own else None
+    json_["fix"] = _fix(rules, family, json_["incidents"], found.clues, language) if own and family else None
     error, cause = found.exceptions()
     note = "not-covered" if kind == "unknown" and error and error == cause else None
     return Answer(json_, language, line, found.rank if launcher else None, note=note)
 
 
-def _fix(rules: Rules, family: str, ranked: list[dict], clues: set[bytes], language: str) -> dict[str, Any]:
+def _fix(
+    rules: Rules, family: str, ranked: list[dict[str, Any]], clues: set[bytes], language: Language
+) -> dict[str, Any]:
     """What to do first. An incident's own fix only where the log has its framework, and words that no other incident has;
     else the family's, as each framework writes it, the log's own first."""
 
@@ -585,19 +594,19 @@ def _fix(rules: Rules, family: str, ranked: list[dict], clues: set[bytes], langu
     return told | {"forms": forms, "questions": questions}
 
 
-def _in(language: str, value: Any) -> Any:
+def _in(language: Language, value: Any) -> Any:
     return value[language] if isinstance(value, dict) else value
 
 
 # ------------------------------------------------------------------------------ input
 
 
-def diagnose(rules: Rules, data: bytes, file: str = "-", language: str = "en") -> Answer:
+def diagnose(rules: Rules, data: bytes, file: str = "-", language: Language = "en") -> Answer:
     """The answer for a text that is there as a whole."""
     return diagnose_stream(rules, iter([data]), file, language)
 
 
-def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: str) -> Answer:
+def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: Language) -> Answer:
     """The answer for a text of any size, in a memory that does not grow with it."""
     found, kept = Findings(), _Kept()
     start = _at_least(WHOLE + 1, blocks)
@@ -749,7 +758,7 @@ class _Begun:
 class _Kept:
     """The lines around what may be the winning one."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.seen: dict[int, list[tuple[int, str]]] = {}
 
     def lines(self, text: bytes, first: int, line: int | None) -> None:
@@ -763,7 +772,7 @@ class _Kept:
                 }
 
     def around(self, line: int | None) -> list[tuple[int, str]]:
-        return self.seen.get(line, [])
+        return self.seen.get(line, []) if line else []
 
 
 def load(text: str) -> Rules:

@@ -18,7 +18,7 @@ from threading import Lock
 
 TOKEN = "READYONCE_RUN"  # marks the processes of one launch in their environment
 
-_watcher: subprocess.Popen | None = None
+_watcher: subprocess.Popen[bytes] | None = None
 _lock = Lock()  # launches run side by side, in threads
 
 
@@ -54,6 +54,7 @@ def _tell(what: str) -> None:
                 env={name: value for name, value in os.environ.items() if name != TOKEN},
                 cwd="/",
             )
+        assert _watcher.stdin  # a pipe, as asked for above
         with suppress(OSError):  # killed this very moment: the launch is worth more
             _watcher.stdin.write(json.dumps(what).encode() + b"\n")
             _watcher.stdin.flush()

@@ -34,8 +34,9 @@ def bounds(condition: Condition) -> list[tuple[str, str]]:
 
 @lru_cache(maxsize=4096)
 def _bounds(condition: str) -> list[tuple[str, str]]:
-    parts = [_COMPARISON.fullmatch(part.strip()) for part in condition.split(",")]
-    return [part.groups() for part in parts] if all(parts) else []
+    parts = condition.split(",")
+    found = [match for part in parts if (match := _COMPARISON.fullmatch(part.strip()))]
+    return [(match[1], match[2]) for match in found] if len(found) == len(parts) else []
 
 
 def holds(condition: Condition, value: Value) -> bool:
@@ -80,10 +81,13 @@ def named(query: Query) -> set[str]:
 # ------------------------------------------------------------------------------ what separates outcomes
 
 
+Path = tuple[tuple[str, Condition | None, bool], ...]
+
+
 class Leaf(NamedTuple):
     """Runs of one kind, and the conditions that only they fulfil: (fact, condition, whether it must hold)."""
 
-    path: tuple[tuple[str, Condition | None, bool], ...]
+    path: Path
     labels: Counter[str]
 
     @property
@@ -102,13 +106,14 @@ def separate(runs: Sequence[tuple[Facts, str]], names: Sequence[str]) -> list[Le
     return list(_leaves(list(runs), names, ()))
 
 
-def _leaves(runs: list[tuple[Facts, str]], names: Sequence[str], path: tuple) -> Iterator[Leaf]:
+def _leaves(runs: list[tuple[Facts, str]], names: Sequence[str], path: Path) -> Iterator[Leaf]:
     labels = Counter(label for _, label in runs)
     best = None
     for questions in (_questions, _told) if len(labels) > 1 else ():
         for name in names:
             for condition in questions(name, runs):
-                inside, outside = [], []
+                inside: list[tuple[Facts, str]] = []
+                outside: list[tuple[Facts, str]] = []
                 for run in runs:
                     (inside if _answer(name, condition, run[0]) else outside).append(run)
                 mixture = _mixture(inside) + _mixture(outside)

@@ -17,7 +17,7 @@ import tempfile
 import textwrap
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -26,6 +26,7 @@ from readyonce.catalog import (
     Affected,
     Catalog,
     EnvironmentName,
+    Keys,
     Language,
     Model,
     NonEmpty,
@@ -150,16 +151,17 @@ def resolve(catalog: Catalog, path: Path, index: int, entry: Affected) -> Affect
     if entry.default is None:
         return entry
     framework = catalog.frameworks.get(entry.default)
-    fitting = [it for it in framework.defaults if fits(it.where, entry.where)] if framework else []
+    facts = {name: value for name, value in entry.where.items() if not isinstance(value, list)}
+    fitting = [it for it in framework.defaults if fits(it.where, facts)] if framework else []
     found = [it for it in fitting if it.value == "reentrant"]
-    what = None
+    what = ""
     if framework is None:
         what = f"there is no framework `{entry.default}`"
     elif not found:
         what = f"no default of `{entry.default}` that fits is reentrant"
     elif any(one.before != other.since for one, other in itertools.pairwise(found)):
         what = f"the reentrant defaults of `{entry.default}` that fit are no single range"
-    if what:
+    if framework is None or what:
         remedy = "Name a framework of snippets/frameworks/ with such `defaults:`, or write `package:` and its range."
         add(catalog, path, ("affected", index, "default"), what, remedy)
         return entry.model_copy(update={"package": entry.default})
@@ -174,15 +176,15 @@ def shown(catalog: Catalog, form: Form) -> str:
     """The lines to write; from a script that is run, where it is Python."""
     if not form.code:
         return (form.option or form.yaml or "").rstrip()
-    path, section = _code(catalog, form)
+    path, section = _code(catalog, form.code)
     try:
         return textwrap.dedent(articles.section(catalog.text(path), section)).rstrip()
     except (OSError, articles.MissingSection):
         return ""  # `readyonce check` says so; here it must not hide the other problems
 
 
-def _code(catalog: Catalog, form: Form) -> tuple[Path, str]:
-    file, section = form.code.split(":")
+def _code(catalog: Catalog, code: str) -> tuple[Path, str]:
+    file, section = code.split(":")
     folder = catalog.root / "snippets"
     return (folder / file if "/" in file else folder / "frameworks" / "run" / file), section
 
@@ -230,7 +232,7 @@ def _form(catalog: Catalog, framework: FrameworkFile, form: Form, language: Lang
     if lines_of_code := shown(catalog, form):
         lines += [f"```{form.language}", lines_of_code, "```", ""]
     if up is None:
-        return lines + ([] if lines_of_code else [form.text[language], ""])
+        return lines + ([form.text[language], ""] if form.text and not lines_of_code else [])
     if form.text:
         lines += [form.text[language], ""]
     return [*lines, proof(catalog, form, language, up), "{ .ro-small }", ""]
@@ -279,7 +281,7 @@ def defaults(catalog: Catalog, language: Language) -> str:
     return table(rows)
 
 
-def compiled(catalog: Catalog) -> list[dict]:
+def compiled(catalog: Catalog) -> list[dict[str, Any]]:
     """What an engine of `diagnose` needs of it."""
     return [
         {
@@ -325,12 +327,12 @@ def check(catalog: Catalog) -> None:
         for index, form in enumerate(framework.forms):
             where = ("forms", index)
             if form.code:
-                file, section = _code(catalog, form)
+                file, section = _code(catalog, form.code)
                 if not file.is_file() or f"[start:{section}]" not in catalog.text(file):
                     remedy = f"Mark it there: # --8<-- [start:{section}] ... # --8<-- [end:{section}]"
                     add(catalog, path, (*where, "code"), f"there is no section `{section}` in {file.name}", remedy)
             if form.run:
-                _check_run(catalog, path, where, form)
+                _check_run(catalog, path, (*where, "run"), form, form.run)
         for index, default in enumerate(framework.defaults):
             if default.run:
                 _check_reached(catalog, path, ("defaults", index, "run"), default.run, "checkpointing", default.value)
@@ -360,14 +362,14 @@ def _check_launches(catalog: Catalog, folder: Path) -> None:
             asked = default.where.get("strategy", "ddp")
             strategies = asked if isinstance(asked, list) else [asked]
             for release, strategy in itertools.product(_releases(default, rules, package), strategies):
-                known = {package: release, "strategy": strategy}
+                known = ({package: release} if package else {}) | {"strategy": str(strategy)}
                 told = of_command("", rules, known, {"gradient_checkpointing": "true"}).get("checkpointing")
                 if told not in (None, default.value):
                     what = f"with {package} {release} a launch is told to be {told}, `defaults:` say {default.value}"
                     add(catalog, folder / f"{name}.yml", ("defaults", index), what, "Give both the same range.")
 
 
-def _releases(default: Default, rules: list[dict], package: str | None) -> list[str]:
+def _releases(default: Default, rules: list[dict[str, Any]], package: str | None) -> list[str]:
     """The first release of a default, and those within it at which a rule turns."""
     wheres = [where for rule in rules if isinstance(where := rule.get("where", {}), dict)]
     turns = {bound for where in wheres if package in where for _, bound in bounds(where[package])}
@@ -380,21 +382,20 @@ def _releases(default: Default, rules: list[dict], package: str | None) -> list[
     return [default.since or "0", *sorted(inside)]
 
 
-def _check_run(catalog: Catalog, path: Path, where: tuple, form: Form) -> None:
-    where = (*where, "run")
-    if form.run.startswith("RO-"):
-        found = catalog.run_named(form.run)
+def _check_run(catalog: Catalog, path: Path, where: Keys, form: Form, run: str) -> None:
+    if run.startswith("RO-"):
+        found = catalog.run_named(run)
         if not found:
-            add(catalog, path, where, f"no run fits `{form.run}`", "Name it as RO-0001/VARIANT@ENVIRONMENT.")
+            add(catalog, path, where, f"no run fits `{run}`", "Name it as RO-0001/VARIANT@ENVIRONMENT.")
         elif found.run.outcome != "match":
-            what = f"`{form.run}` did not train right"
+            what = f"`{run}` did not train right"
             add(catalog, path, where, what, "A fix counts only when the gradients are right. Name a run that shows it.")
         return
     key, wanted = WANTED.get(form.setting, ("checkpointing", None))
-    _check_reached(catalog, path, where, form.run, key, form.reaches or wanted)
+    _check_reached(catalog, path, where, run, key, form.reaches or wanted)
 
 
-def _check_reached(catalog: Catalog, path: Path, where: tuple, run: str, key: str, wanted: object) -> None:
+def _check_reached(catalog: Catalog, path: Path, where: Keys, run: str, key: str, wanted: object) -> None:
     """A stored run that ended well, and showed what is said."""
     seen = catalog.stack_runs.get(run)
     if seen is None:
@@ -411,7 +412,7 @@ def _check_reached(catalog: Catalog, path: Path, where: tuple, run: str, key: st
 # ------------------------------------------------------------------------------ running
 
 
-def run(root: Path, python: Path, script: str, *words: str) -> dict:
+def run(root: Path, python: Path, script: str, *words: str) -> dict[str, Any]:
     """Run a script under `watch.py` in two processes; returns what reached torch."""
     from readyonce import lab
 
@@ -423,7 +424,8 @@ def run(root: Path, python: Path, script: str, *words: str) -> dict:
             process.wait(TIME_LIMIT)
         said = lab.log_of(scratch)
     if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
-        return json.loads(found[1])
+        told: dict[str, Any] = json.loads(found[1])
+        return told
     raise RuntimeError(f"{script} {' '.join(words)} told nothing: {lab.message_in(said) or said[-3000:]}")
 
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
+from typing import Any
 
 import yaml
 
@@ -153,7 +154,10 @@ def unflagged(catalog: Catalog, pattern: str = "*") -> list[tuple[Incident, Run]
     return [
         (incident, run)
         for incident, run in watched(catalog)
-        if run.outcome in SILENT and not run.guard.codes and fnmatchcase(f"{incident.id}/{run.variant}", pattern)
+        if run.outcome in SILENT
+        and run.guard
+        and not run.guard.codes
+        and fnmatchcase(f"{incident.id}/{run.variant}", pattern)
     ]
 
 
@@ -169,7 +173,7 @@ def missed(catalog: Catalog, language: Language) -> str:
 def confusion(catalog: Catalog, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("outcome", "runs", "flagged")]]
     counted = Counter(
-        ("silent" if r.outcome in SILENT else r.outcome, bool(r.guard.codes)) for _, r in watched(catalog)
+        ("silent" if r.outcome in SILENT else r.outcome, bool(r.guard and r.guard.codes)) for _, r in watched(catalog)
     )
     for outcome in ("silent", "match", "error"):
         of = counted[outcome, True]
@@ -180,11 +184,12 @@ def confusion(catalog: Catalog, language: Language) -> str:
 def flagged(catalog: Catalog, language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("run", "alone", "codes", "step")]]
     for incident, run in watched(catalog):
-        if run.guard.codes:
+        if (guard := run.guard) and guard.codes:
             target = "incidents/" + run_address(incident.id, run.variant, ENVIRONMENT)
-            codes = " ".join(f"`{code}`" for code in dict.fromkeys(run.guard.codes))
+            codes = " ".join(f"`{code}`" for code in dict.fromkeys(guard.codes))
             outcome = say(run.outcome, language)
-            rows.append([f"[{incident.id} `{run.variant}`]({target})", outcome, codes, str(run.guard.step + 1)])
+            step = "" if guard.step is None else str(guard.step + 1)
+            rows.append([f"[{incident.id} `{run.variant}`]({target})", outcome, codes, step])
     return table(rows)
 
 
@@ -196,7 +201,7 @@ def excepted(catalog: Catalog, language: Language) -> str:
     return table(rows)
 
 
-def faults_count(loops: dict, language: Language) -> str:
+def faults_count(loops: dict[str, Any], language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("changes", "number", "flagged")]]
     for key, wrong in (("wrong", True), ("harmless", False)):
         those = [told for told in loops.values() if told["wrong"] == wrong]
@@ -204,7 +209,7 @@ def faults_count(loops: dict, language: Language) -> str:
     return table(rows)
 
 
-def faults(loops: dict, language: Language) -> str:
+def faults(loops: dict[str, Any], language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("change", "loop", "alone", "codes", "step")]]
     for name, told in loops.items():
         if told["wrong"]:
@@ -216,7 +221,7 @@ def faults(loops: dict, language: Language) -> str:
     return table(rows)
 
 
-def cost(measured: dict, language: Language) -> str:
+def cost(measured: dict[str, Any], language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("strategy", "size", "alone-ms", "hooks", "all", "after")]]
     for row in measured["rows"]:
         shares = [f"{100 * row[key]:+.1f} %" for key in ("hooks", "all", "after")]
@@ -224,7 +229,7 @@ def cost(measured: dict, language: Language) -> str:
     return table(rows)
 
 
-def others(checks: dict, language: Language) -> str:
+def others(checks: dict[str, Any], language: Language) -> str:
     """What each other check makes of the silent runs: the last of the variants trains right."""
     rows = [[TEXTS[key][language] for key in ("check", "stopped", "told", "right")]]
     for check, told in checks.items():
@@ -241,7 +246,7 @@ def others(checks: dict, language: Language) -> str:
     return table(rows)
 
 
-def traincheck(runs: dict, language: Language) -> str:
+def traincheck(runs: dict[str, Any], language: Language) -> str:
     """The invariants that a silent run violates, of those learned from a right one; a second right run was held out."""
     rows = [
         [TEXTS[key][language] for key in ("silent-run", "invariants", "violated", "also-right", "only", "ranks-differ")]
@@ -257,7 +262,7 @@ def traincheck(runs: dict, language: Language) -> str:
     return table(rows)
 
 
-def silent(catalog: Catalog, commands: dict) -> dict[str, list[tuple[bool, bool | None]]]:
+def silent(catalog: Catalog, commands: dict[str, Any]) -> dict[str, list[tuple[bool, bool | None]]]:
     """environment → of each silent run: whether it is a framework's command, whether it was flagged; None: not watched."""
     found: dict[str, list[tuple[bool, bool | None]]] = {}
     for incident in catalog.incidents.values():
@@ -271,7 +276,7 @@ def silent(catalog: Catalog, commands: dict) -> dict[str, list[tuple[bool, bool 
     return found
 
 
-def releases(catalog: Catalog, commands: dict, language: Language) -> str:
+def releases(catalog: Catalog, commands: dict[str, Any], language: Language) -> str:
     rows = [[TEXTS[key][language] for key in ("with", "silent-runs", "with-guard", "flagged")]]
     for environment, runs in sorted(silent(catalog, commands).items()):
         watched = [flagged for _, flagged in runs if flagged is not None]
@@ -279,7 +284,7 @@ def releases(catalog: Catalog, commands: dict, language: Language) -> str:
     return table(rows)
 
 
-def sentence(catalog: Catalog, commands: dict, language: Language) -> str:
+def sentence(catalog: Catalog, commands: dict[str, Any], language: Language) -> str:
     runs = [it for runs in silent(catalog, commands).values() for it in runs]
     watched = [(is_command, flagged) for is_command, flagged in runs if flagged is not None]
     flagged = sum(it for _, it in watched)
@@ -291,7 +296,7 @@ def sentence(catalog: Catalog, commands: dict, language: Language) -> str:
     )
 
 
-def noise(rows: list[dict], language: Language) -> str:
+def noise(rows: list[dict[str, Any]], language: Language) -> str:
     """How far `replay` is from the gradient of a right and of a wrong setting."""
     shown = [[TEXTS[key][language] for key in ("precision", "setting", "off", "two", "runs")]]
     for precision in PRECISIONS:
@@ -305,7 +310,7 @@ def noise(rows: list[dict], language: Language) -> str:
     return table(shown)
 
 
-def commands(catalog: Catalog, runs: dict, language: Language) -> str:
+def commands(catalog: Catalog, runs: dict[str, Any], language: Language) -> str:
     """The frameworks' own commands behind the guard's; how each ends without it stands in the evidence."""
     rows = [[TEXTS[key][language] for key in ("command", "with", "alone", "codes", "then")]]
     for name, told in runs.items():

@@ -14,10 +14,11 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
     from readyonce.diagnose import Answer, Rules
+    from readyonce.project import Language
 
 BLOCK, STEP = 1 << 20, 1 << 16
 
@@ -62,7 +63,7 @@ PASTED = (
 )
 
 
-def pasted(rules: Rules, given: list[str], language: str) -> Answer | None:
+def pasted(rules: Rules, given: list[str], language: Language) -> Answer | None:
     """The answer where an error stands in place of a file's name, whole or as the words that a shell makes of it."""
     text = " ".join(given)
     if len(text.split()) < 3 or any(map(os.path.exists, given)):
@@ -113,7 +114,7 @@ def _matched(name: str, faults: list[str]) -> list[str]:
     return sorted(one for one in glob.glob(name, recursive=True) if os.path.isfile(one))
 
 
-def diagnose(rules: Rules, name: str, language: str, faults: list[str]) -> Answer | None:
+def diagnose(rules: Rules, name: str, language: Language, faults: list[str]) -> Answer | None:
     """The answer for an input. `faults` takes what of it cannot be read; if that is all of it, there is no answer."""
     from readyonce import diagnose as engine  # `lint` needs the names of files only
 
@@ -123,15 +124,14 @@ def diagnose(rules: Rules, name: str, language: str, faults: list[str]) -> Answe
                 raise Unusable("standard input is closed: give a file, or pipe a log in")
             return engine.diagnose_stream(rules, _blocks(sys.stdin.buffer), name, language)
         with open(name, "rb") as file:
-            zipped = file.peek(2)[:2] == b"\x1f\x8b"
-            stream = _Unpacked(file) if zipped else file
-            told = engine.diagnose_stream(rules, _blocks(stream), name, language)
-            if zipped and stream.fault:
-                if not stream.any:
-                    faults.append(f"{shown(name)} cannot be read: {stream.fault}")
+            unpacked = _Unpacked(file) if file.peek(2)[:2] == b"\x1f\x8b" else None
+            told = engine.diagnose_stream(rules, _blocks(unpacked or file), name, language)
+            if unpacked and unpacked.fault:
+                if not unpacked.any:
+                    faults.append(f"{shown(name)} cannot be read: {unpacked.fault}")
                     return None
                 faults.append(
-                    f"{shown(name)} is cut or damaged ({stream.fault}): the answer is for what could be read of it"
+                    f"{shown(name)} is cut or damaged ({unpacked.fault}): the answer is for what could be read of it"
                 )
             return told
     except OSError as error:
@@ -151,7 +151,7 @@ def shown(name: str) -> str:
 class _Unpacked:
     """The bytes of a .gz, as far as they can be read: that of a job that was killed ends anywhere."""
 
-    def __init__(self, file):
+    def __init__(self, file: BinaryIO):
         self.stream, self.fault, self.any = gzip.GzipFile(fileobj=file), "", False
 
     def read(self, size: int) -> bytes:
@@ -173,7 +173,7 @@ class _Unpacked:
         return b"".join(parts)
 
 
-def _blocks(stream) -> Iterator[bytes]:
+def _blocks(stream: BinaryIO | _Unpacked) -> Iterator[bytes]:
     """The bytes of a file; those of UTF-16 (a redirect in PowerShell) as UTF-8."""
     block = stream.read(BLOCK)
     if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -186,7 +186,7 @@ def _blocks(stream) -> Iterator[bytes]:
         block = stream.read(BLOCK)
 
 
-def event(rules: Rules, name: str, language: str | None) -> Answer:
+def event(rules: Rules, name: str, language: Language | None) -> Answer:
     """The answer for the issue of a GitHub event: what its body says, else its title."""
     from readyonce import diagnose as engine
 

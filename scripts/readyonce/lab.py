@@ -21,14 +21,15 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 from readyonce import ending, project
-from readyonce.catalog import GUARD, Catalog, Declaration, Environment, Evidence, Incident, Run, Variant
+from readyonce.catalog import GUARD, Catalog, Declaration, Environment, Evidence, Incident, Outcome, Run, Variant
 from readyonce.facts import Value, of_command
 from readyonce.lint import rules as lint_rules
 from readyonce.lint.launch import Reader
@@ -64,7 +65,7 @@ class Observation:
     """One run. `outcome` is an Outcome, or `teardown`: it crashed after its result was printed."""
 
     variant: str
-    outcome: str
+    outcome: Outcome | Literal["teardown"]
     error: str | None = None  # the family; None with outcome `error` when no family has the message
     message: str | None = None
     gradient_error: float | None = None
@@ -91,9 +92,9 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
     place = folder(root, environment)
     lock = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
     without = requirements.with_name("without") / requirements.name  # what must not come along
-    constraints = ["--constraint", lock] if lock.is_file() else []
-    excludes = ["--excludes", without] if without.is_file() else []
-    lists = (requirements, *constraints[1:], *excludes[1:])
+    constraints: list[str | Path] = ["--constraint", lock] if lock.is_file() else []
+    excludes: list[str | Path] = ["--excludes", without] if without.is_file() else []
+    lists = [requirements, *(path for path in (lock, without) if path.is_file())]
     wanted = "".join(path.read_text(encoding="utf-8") for path in lists)
     stamp = place / "installed.txt"
     if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
@@ -131,7 +132,7 @@ def _requirements(root: Path, environment: str) -> list[tuple[str, str, str]]:
             read = re.fullmatch(r"(\w[\w.-]*(?:\[[\w,.-]+\])?)(?:==([^,;\s]+),?)?(.*)", line)
             if not read:
                 raise LabError(f"{path.relative_to(root)}:{number}: `{line}` is no requirement: write name==release")
-            found.append(read.groups(""))
+            found.append((read[1], read[2] or "", read[3]))
     return found
 
 
@@ -145,7 +146,8 @@ def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
         "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
     )
     told = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
-    return json.loads(told.stdout)
+    releases: dict[str, str | None] = json.loads(told.stdout)
+    return releases
 
 
 def _list(root: Path, environment: str) -> Path:
@@ -155,15 +157,15 @@ def _list(root: Path, environment: str) -> Path:
     return path
 
 
-def _install(folder: Path, torch: list[str], *wanted: str | Path) -> None:
+def _install(folder: Path, torch: Sequence[str | Path], *wanted: str | Path) -> None:
     """Make an environment. uv links what it shares with the others, and resolves at once what pip tries one by one.
 
     torch comes first: DeepSpeed's setup imports it, and 0.14.4 stops without, so it is built where torch is.
     """
     shutil.rmtree(folder, ignore_errors=True)
     uv = [sys.executable, "-m", "uv", "--quiet"]
-    install = [*uv, "pip", "install", "--python", folder, "--no-build-isolation-package", "deepspeed"]
-    steps = [[*uv, "venv", "--python", sys.executable, folder], [*install, *wanted]]
+    install: list[str | Path] = [*uv, "pip", "install", "--python", folder, "--no-build-isolation-package", "deepspeed"]
+    steps: list[list[str | Path]] = [[*uv, "venv", "--python", sys.executable, folder], [*install, *wanted]]
     if torch:
         steps.insert(1, [*install, *torch, "setuptools"])
     for step in steps:
@@ -288,7 +290,7 @@ def together(
 
 def guarded(
     catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path
-) -> Iterator[tuple[str, dict | None]]:
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
     """Of each variant what the guard says, which only records; None where the launch stalled or died.
 
     Nothing where the project has no guard.
@@ -314,7 +316,7 @@ def _by_group(variants: list[Variant]) -> list[Variant]:
 
 def _launch(
     incident: Incident, variants: list[Variant], python: Path, guard: Path | None = None
-) -> Iterator[tuple[Variant, list[dict]]]:
+) -> Iterator[tuple[Variant, list[dict[str, Any]]]]:
     """One launch of the worker; yields (variant, its ranks' records) until it ends or stalls."""
     with ending.folder() as scratch:
         results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
@@ -343,14 +345,14 @@ def _launch(
                 time.sleep(0.02)
 
 
-def _from_ranks(catalog: Catalog, variant: Variant, ranks: list[dict]) -> Observation:
+def _from_ranks(catalog: Catalog, variant: Variant, ranks: list[dict[str, Any]]) -> Observation:
     seconds = max(rank["seconds"] for rank in ranks)
     if failed := [rank["error"] for rank in ranks if "error" in rank]:
         return Observation(variant.name, "error", catalog.family_of(failed[0]), failed[0], seconds=seconds)
     return _finished(variant, ranks[0], seconds)
 
 
-def _finished(variant: Variant, result: dict, seconds: float, log: str = "") -> Observation:
+def _finished(variant: Variant, result: dict[str, Any], seconds: float, log: str = "") -> Observation:
     figures = {key: result.get(key) for key in FIGURES}
     return Observation(variant.name, result["outcome"], seconds=seconds, log=log, **figures)
 
@@ -399,8 +401,8 @@ def message_in(log: str) -> str:
     """The error that a rank's traceback ends with, from a launcher's log; "" when there is none."""
     ranks: dict[str, list[str]] = {}
     for line in log.splitlines():
-        prefix, rank, rest = re.match(r"(\[rank(\d+)\]: )?(.*)", line).group(1, 2, 3)
-        ranks.setdefault(rank if prefix else "", []).append(rest)
+        prefix = re.match(r"\[rank(\d+)\]: ", line)
+        ranks.setdefault(prefix[1] if prefix else "", []).append(line[prefix.end() :] if prefix else line)
     for _, lines in sorted((rank, lines) for rank, lines in ranks.items() if rank) or ranks.items():
         starts = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
         if not starts:
@@ -415,7 +417,7 @@ def message_in(log: str) -> str:
     return ""
 
 
-def torchrun(python: Path, processes: int) -> list:
+def torchrun(python: Path, processes: int) -> list[str | Path]:
     # --standalone: a free port, in torch releases too where plain torchrun takes 29500.
     return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
 
@@ -436,8 +438,12 @@ _under_way: set[str] = set()  # the tokens of the launches that run now
 
 @contextmanager
 def running(
-    command: list, python: Path, scratch: str, variables: dict[str, str] | None = None, compiled: bool = False
-) -> Iterator[subprocess.Popen]:
+    command: Sequence[str | Path],
+    python: Path,
+    scratch: str,
+    variables: dict[str, str] | None = None,
+    compiled: bool = False,
+) -> Iterator[subprocess.Popen[bytes]]:
     """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
     if not compiled:
         _compile_once(python)
@@ -648,6 +654,7 @@ def summarise(
         observed = [*repeats, *([single[name]] if name in single else [])]
         seen = {(o.outcome, o.error) for o in observed}
         first = observed[0]
+        figures: dict[str, Any] = {key: _median(getattr(o, key) for o in repeats or observed) for key in FIGURES}
         if len(seen) > 1 or first.outcome == "teardown":
             faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
             continue
@@ -660,8 +667,8 @@ def summarise(
                 message=first.message,
                 repeats=len(repeats),
                 alone=name in single,
-                seconds=_median(o.seconds for o in repeats or observed),
-                **{key: _median(getattr(o, key) for o in repeats or observed) for key in FIGURES},
+                seconds=_three_digits(statistics.median(o.seconds for o in repeats or observed)),
+                **figures,
             )
         )
     return runs, faults
@@ -686,4 +693,8 @@ def write(incident: Incident, evidence: Evidence) -> Path:
 def _median(values: Iterable[float | None]) -> float | None:
     """The median to three digits; None where there is nothing to measure."""
     measured = [value for value in values if value is not None]
-    return float(f"{statistics.median(measured):.3g}") if measured else None
+    return _three_digits(statistics.median(measured)) if measured else None
+
+
+def _three_digits(value: float) -> float:
+    return float(f"{value:.3g}")

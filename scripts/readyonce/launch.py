@@ -13,9 +13,10 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from readyonce import ending
-from readyonce.catalog import Catalog, Incident, Variant
+from readyonce.catalog import Catalog, Incident, Outcome, Variant
 from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running, with_lines
 
 TOLERANCE = 1e-5  # the largest difference of a `match`, as in the repros
@@ -31,12 +32,12 @@ class Commands:
         self._folder = ending.folder()
         self._scratch = Path(self._folder.__enter__())
         self._references: dict[str, Path] = {}
-        self._tiny: dict | None = None
+        self._tiny: dict[str, Any] | None = None
 
     def __enter__(self) -> Commands:
         return self
 
-    def __exit__(self, *_) -> None:
+    def __exit__(self, *_: object) -> None:
         self._folder.__exit__(None, None, None)
 
     def run(self, variant: Variant) -> Observation:
@@ -50,7 +51,7 @@ class Commands:
             family = self.catalog.family_of(message)
             return Observation(variant.name, "error", family, message, seconds=seconds, log=log)
         difference = _difference(_saved(output)[-1], self._reference(variant))
-        outcome = "match" if difference <= TOLERANCE else "diverge"
+        outcome: Outcome = "match" if difference <= TOLERANCE else "diverge"
         return Observation(variant.name, outcome, gradient_error=difference, seconds=seconds, log=log)
 
     def _script(self, variant: Variant, lines: dict[str, str]) -> str:
@@ -95,7 +96,7 @@ class Commands:
                 code = None
         return code, log_of(place), output, time.monotonic() - started
 
-    def _made(self) -> dict:
+    def _made(self) -> dict[str, Any]:
         """What `tiny.py` says: the variables and the further arguments that make the command small."""
         if self._tiny is None:
             folder = self._scratch / "tiny"

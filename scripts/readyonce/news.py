@@ -119,5 +119,5 @@ def _states(root: Path, commit: str) -> dict[str, State] | None:
         }
 
 
-def _range(it: Affected) -> tuple[str, str | None, str | None]:
+def _range(it: Affected) -> tuple[str | None, str | None, str | None]:
     return it.package, it.introduced, it.fixed

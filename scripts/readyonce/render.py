@@ -16,6 +16,7 @@ import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,7 +28,6 @@ from readyonce.catalog import (
     Affected,
     Catalog,
     Environment,
-    Evidence,
     FamilyFile,
     Incident,
     Language,
@@ -66,7 +66,7 @@ IN_LINE = 130  # characters of a message's line, where it is shown in short
 SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
-READMES = {"README.md": "en", "README.zh-CN.md": "zh"}
+READMES: dict[str, Language] = {"README.md": "en", "README.zh-CN.md": "zh"}
 LATELY = 20  # rows on the page of what changed
 
 # ------------------------------------------------------------------------------ all of it
@@ -270,6 +270,7 @@ def _fix_block(catalog: Catalog, incident: Incident) -> list[str]:
     fix = incident.file.fix
     if fix.option:
         return ["```bash", fix.option, "```"]
+    assert fix.code  # one of the two, says the model
     file, section = fix.code.split(":")
     source = incident.folder / file
     try:
@@ -379,17 +380,15 @@ def strip(catalog: Catalog, incident: Incident, language: Language) -> str:
             if _ran(incident, environment):
                 cells = (_strip_cell(incident, name, environment, language) for name in (before, after))
                 rows.append([versions, f"`{file}`", *cells])
-            elif environment in incident.evidence:
-                rows.append(
-                    [versions, f"`{file}`", say("not-run", language), code(_reason(incident.evidence[environment]))]
-                )
+            elif (recorded := incident.evidence.get(environment)) and recorded.not_run:
+                rows.append([versions, f"`{file}`", say("not-run", language), code(_reason(recorded.not_run))])
     hardware = incident.file.reported.hardware[language]
     rows.append([hardware, "", *[say("not-run", language)] * 2])
     return table(rows, "ro-matrix")
 
 
-def _reason(evidence: Evidence) -> str:
-    return evidence.not_run.strip().splitlines()[-1]
+def _reason(not_run: str) -> str:
+    return not_run.strip().splitlines()[-1]
 
 
 def _pairs(incident: Incident) -> Iterator[tuple[str, str, str]]:
@@ -532,7 +531,7 @@ def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: 
 
 def _judged_on(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
     judged = judgement.runs
-    scope = in_words(catalog, judgement.claim.scope, language) or say("every-run", language)
+    scope = in_words(catalog, judgement.claim.scope or {}, language) or say("every-run", language)
     count = WORDS["deciding-runs" if judgement.claim.explanation else "runs-of"][language].format(len(judged))
     yield WORDS["proof"][language].format(len(judgement.right), len(judged))
     yield WORDS["judged-on"][language].format(runs=count, scope=scope)
@@ -611,7 +610,7 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
     for name, evidence in sorted(incident.evidence.items()):
         lines.append(f"`snippets/{incident.id}/evidence/{name}.json`")
         if evidence.not_run:
-            lines += [f":   {say('not-run', language)}{say('colon', language)}{code(_reason(evidence))}", ""]
+            lines += [f":   {say('not-run', language)}{say('colon', language)}{code(_reason(evidence.not_run))}", ""]
             continue
         lines.append(f":   {verified(catalog, incident, evidence.environment, language, '../../')}")
         lines += [f"    {_ended(run, language)}" for run in evidence.unusable]
@@ -622,8 +621,8 @@ def evidence_list(catalog: Catalog, incident: Incident, language: Language) -> s
         if commands:
             lines.append("    " + WORDS["launched"][language].format(len(commands)))
         if not evidence.runs:
-            commands = say("between", language).join(f"`{command}`" for command in evidence.options)
-            lines.append("    " + WORDS["recorded"][language].format(commands))
+            options = say("between", language).join(f"`{command}`" for command in evidence.options)
+            lines.append("    " + WORDS["recorded"][language].format(options))
         lines.append("")
     for name, evidence in sorted(incident.one_device.items()):
         same = [
@@ -649,6 +648,11 @@ def _ended(run: Run, language: Language) -> str:
     return f"`{run.variant}`{say('colon', language)}{say('unusable', language)}{say('colon', language)}{ending}"
 
 
+def _wrong(runs: Iterable[Run]) -> list[float]:
+    """How far off those are that finished on wrong gradients, the least first."""
+    return sorted(run.gradient_error for run in runs if run.outcome == "diverge" and run.gradient_error is not None)
+
+
 def numbers(incident: Incident, language: Language) -> str:
     """Every figure prose may need, a section each: `numbers.md:VARIANT`, `numbers.md:diverge` ..."""
     figures = {}
@@ -659,7 +663,7 @@ def numbers(incident: Incident, language: Language) -> str:
                 figures[f"{run.variant}{suffix}"] = number(run)
             if run.rank_spread:
                 figures[f"{run.variant}-spread{suffix}"] = percent(run.rank_spread)
-        wrong = sorted(run.gradient_error for run in evidence.runs if run.outcome == "diverge")
+        wrong = _wrong(evidence.runs)
         if wrong:
             figures[f"diverge-least{suffix}"], figures[f"diverge-most{suffix}"] = percent(wrong[0]), percent(wrong[-1])
         figures[f"variants{suffix}"] = str(len(evidence.runs))
@@ -762,9 +766,9 @@ def _told_news(catalog: Catalog, it: news.News, language: Language) -> Iterator[
     if it.before is None:
         yield say("news-incident", language).format(incident.file.title[language])
     if it.fixed:
-        yield say("news-fix", language).format(code(it.after.fix.option or it.after.fix.code))
+        yield say("news-fix", language).format(code(it.after.fix.option or it.after.fix.code or ""))
     if it.affected and it.before:
-        ranges = say("semicolon", language).join(f"{code(a.package)} {_range(a, language)}" for a in it.affected)
+        ranges = say("semicolon", language).join(f"{code(a.package or '')} {_range(a, language)}" for a in it.affected)
         yield say("news-affected", language).format(ranges)
     judged = {name: pair for name, pair in it.verdicts.items() if name in incident.file.claims}
     for name, (before, after) in judged.items():
@@ -776,9 +780,9 @@ def _told_news(catalog: Catalog, it: news.News, language: Language) -> Iterator[
     for environment, outcomes in it.runs.items():
         ended = say("between", language).join(f"{say(o, language)} {n}" for o, n in sorted(outcomes.items()))
         yield say("news-runs", language).format(outcomes.total(), code(environment), ended)
-    for (environment, variant), (before, after) in it.turned.items():
+    for (environment, variant), (was, is_now) in it.turned.items():
         run = f"[{code(variant)}](incidents/{run_address(it.incident, variant, environment)})"
-        yield say("news-turned", language).format(run, code(environment), say(before, language), say(after, language))
+        yield say("news-turned", language).format(run, code(environment), say(was, language), say(is_now, language))
 
 
 def advice(catalog: Catalog, language: Language) -> str:
@@ -788,7 +792,7 @@ def advice(catalog: Catalog, language: Language) -> str:
         page, headed = f"incidents/{incident.id}.md", set()
         for name, it in incident.file.claims.items():
             judgement = judge(catalog, incident, name)
-            kind = judgement.verdict
+            kind: str = judgement.verdict
             if kind == "depends" and it.advice == "no":
                 kind = "fails"
             if kind == "holds":
@@ -809,7 +813,7 @@ def advice(catalog: Catalog, language: Language) -> str:
 
 def silent_count(catalog: Catalog, language: Language) -> str:
     """How many runs trained wrong without a word, how far off the least and the worst of them was, in how many nothing moved."""
-    off = sorted(it.run.gradient_error for it in catalog.observed if it.run.outcome == "diverge")
+    off = _wrong(it.run for it in catalog.observed)
     told = [WORDS["silent-count"][language].format(len(off), percent(off[0]), percent(off[-1]))] if off else []
     if still := sum(it.run.outcome == "still" for it in catalog.observed):
         told.append(WORDS["still-count"][language].format(still))
@@ -838,7 +842,7 @@ def silent_table(catalog: Catalog, language: Language) -> str:
 def _from_root(text: str) -> str:
     """Text of an incident's page, for a page at the top: its links to other pages lead there from here."""
 
-    def target(found: re.Match) -> str:
+    def target(found: re.Match[str]) -> str:
         link = found[1]
         if re.match(r"[a-z]+:|incidents/", link):
             return found[0]
@@ -886,8 +890,11 @@ def _flowchart(family: FamilyFile, language: Language) -> str:
 def _cases(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     """How many of the runs that ended in an error are of each of its cases."""
     ended = [it for it in catalog.observed if it.run.error == family.family]
-    run = [case for case in family.cases if case.where is not None]
-    fit = {case.text[language]: [it for it in ended if catalog.fits(case.where, it)] for case in run}
+    fit = {
+        case.text[language]: [it for it in ended if catalog.fits(case.where, it)]
+        for case in family.cases
+        if case.where is not None
+    }
     counted = [say("of-case", language).format(text, len(runs)) for text, runs in fit.items()]
     sentences = [say("cases", language).format(count=len(ended), cases=say("semicolon", language).join(counted))]
     if sum(map(len, fit.values())) > len(ended):
@@ -912,13 +919,13 @@ def look_alikes(catalog: Catalog, language: Language) -> str:
 def look_alike(catalog: Catalog, family: FamilyFile, language: Language) -> str:
     colon = say("colon", language)
     lines = [family.text[language], ""]
-    runs = [it for it in catalog.observed if it.run.error == family.family and it.run.message]
+    runs = [(it.run.message, it) for it in catalog.observed if it.run.error == family.family and it.run.message]
     if runs:
-        it = min(runs, key=lambda it: (len(it.run.message), it.incident.id, it.run.variant))
+        message, it = min(runs, key=lambda one: (len(one[0]), one[1].incident.id, one[1].run.variant))
         target = run_address(it.incident.id, it.run.variant, it.environment)
         said_by = f"[{it.incident.id} · `{it.run.variant}`](../../incidents/{target})"
         # The search keeps the message, not the run's name.
-        lines += [said_by + colon, "{ data-search-exclude }", "", "```text", it.run.message, "```", ""]
+        lines += [said_by + colon, "{ data-search-exclude }", "", "```text", message, "```", ""]
     lines += [f"- {code(' … '.join(wording.all))}{colon}{wording.text[language]}" for wording in family.wordings]
     seen = _seen_in(catalog, family, language, "../../")
     # A search for an id wants the incident.
@@ -1008,7 +1015,11 @@ def _first_sentence(text: str) -> str:
 
 def _with_front_matter(text: str, incident: Incident, language: Language, lab_book: bool = False) -> str:
     file = incident.file
-    matter = {"title": file.short[language], "headline": file.title[language], "description": file.summary[language]}
+    matter: dict[str, Any] = {
+        "title": file.short[language],
+        "headline": file.title[language],
+        "description": file.summary[language],
+    }
     matter["titles"] = file.short.model_dump()  # 404.html is one page for both languages
     matter["tags"] = file.tags.all(language)
     matter["search"] = {"boost": 1.15}
@@ -1027,7 +1038,7 @@ def _without_front_matter(text: str) -> str:
 def _with_listings(text: str, catalog: Catalog, language: Language) -> str:
     """Each directive below a heading `{#framework}` and so on lists the tags of that kind."""
 
-    def directive(found: re.Match) -> str:
+    def directive(found: re.Match[str]) -> str:
         names = {
             name for incident in catalog.incidents.values() for name in incident.file.tags.kind(found[2], language)
         }
@@ -1070,7 +1081,7 @@ def _with_navigation(text: str, catalog: Catalog, language: Language) -> str:
         "errors": [f"errors/{family.family}.md" for family in listed(catalog, "own")],
     }
 
-    def lines(found: re.Match) -> str:
+    def lines(found: re.Match[str]) -> str:
         indent, kind = found[1], found[2]
         pages = "".join(f"{indent}- {entry}\n" for entry in entries[kind])
         return f"{indent}# {kind}: written by `readyonce render`\n{pages}"
@@ -1095,7 +1106,7 @@ def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) ->
 
 
 def _filled(catalog: Catalog, text: str, made: dict[str, str], language: Language) -> str:
-    def content(found: re.Match) -> str:
+    def content(found: re.Match[str]) -> str:
         include = articles.Include(0, found[2], found[3])
         if include.path in made:
             whole = made[include.path]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from readyonce import links
 from readyonce.diagnose import Answer, Rules
+from readyonce.project import Language
 from readyonce.terminal import printable
 
 
-def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str:
+def text(rules: Rules, told: Answer, language: Language, colour: bool = False) -> str:
     bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
     kind, family = told.json["kind"], rules.families.get(told.json["error"] or "")
     colon, semicolon = say(rules, "colon", language), say(rules, "semicolon", language)
@@ -63,7 +65,7 @@ def text(rules: Rules, told: Answer, language: str, colour: bool = False) -> str
     return "\n".join(lines)
 
 
-def markdown(rules: Rules, told: Answer, language: str) -> str:
+def markdown(rules: Rules, told: Answer, language: Language) -> str:
     prefix = _prefix(rules, language)
     kind, error, line, incidents = (told.json[key] for key in ("kind", "error", "line", "incidents"))
     colon, semicolon = say(rules, "colon", language), say(rules, "semicolon", language)
@@ -113,7 +115,7 @@ def markdown(rules: Rules, told: Answer, language: str) -> str:
     return "\n".join([*lines, "", f"<sub>ReadyOnce. {say(rules, 'footer', language)}</sub>", ""])
 
 
-def _steps(rules: Rules, fix: dict, language: str) -> list[str]:
+def _steps(rules: Rules, fix: dict[str, Any], language: Language) -> list[str]:
     """The fix for a terminal: an incident's own, or the family's in each framework, and the questions."""
     lines = [f"{_first(rules, fix, language)}{fix['text']}".replace("`", "")]
     for number, (form, whole) in enumerate(shown := _forms(fix)):
@@ -134,7 +136,7 @@ def _steps(rules: Rules, fix: dict, language: str) -> list[str]:
     return lines
 
 
-def _steps_markdown(rules: Rules, fix: dict, language: str) -> list[str]:
+def _steps_markdown(rules: Rules, fix: dict[str, Any], language: Language) -> list[str]:
     colon = say(rules, "colon", language)
     lines = [f"**{_first(rules, fix, language).removesuffix(colon)}**{colon}{fix['text']}"]
     folded = False
@@ -153,25 +155,25 @@ def _steps_markdown(rules: Rules, fix: dict, language: str) -> list[str]:
     return lines
 
 
-def _first(rules: Rules, fix: dict, language: str) -> str:
+def _first(rules: Rules, fix: dict[str, Any], language: Language) -> str:
     named = fix["incident"] and say(rules, "brackets", language, fix["incident"])
     return (say(rules, "first", language) + named if named else say(rules, "fix", language)) + say(
         rules, "colon", language
     )
 
 
-def _forms(fix: dict) -> list[tuple[dict, bool]]:
+def _forms(fix: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
     """(form, whether it is shown in full): all of the log's own framework, or of PyTorch; of each other the first."""
     first = fix["stack"] or next((form["stack"] for form in fix["forms"]), None)
     own = [(form, True) for form in fix["forms"] if form["stack"] == first]
-    rest: dict[str, dict] = {}
+    rest: dict[str, dict[str, Any]] = {}
     for form in fix["forms"]:
         if form["stack"] != first and form["setting"] == fix["forms"][0]["setting"]:
             rest.setdefault(form["stack"], form)
     return own + [(form, False) for form in rest.values()]
 
 
-def _head(rules: Rules, form: dict, fix: dict, language: str) -> str:
+def _head(rules: Rules, form: dict[str, Any], fix: dict[str, Any], language: Language) -> str:
     title = next(it["title"][language] for it in rules.data["frameworks"] if it["name"] == form["stack"])
     if form["stack"] == fix["stack"]:
         title += say(rules, "brackets", language, say(rules, "in-log", language))
@@ -182,12 +184,14 @@ def _head(rules: Rules, form: dict, fix: dict, language: str) -> str:
     )
 
 
-def say(rules: Rules, key: str, language: str, *values: object) -> str:
-    return rules.data["words"][key][language].format(*values)
+def say(rules: Rules, key: str, language: Language, *values: object) -> str:
+    sentence: str = rules.data["words"][key][language]
+    return sentence.format(*values)
 
 
-def incident_of(rules: Rules, id: str) -> dict:
-    return next(incident for incident in rules.data["incidents"] if incident["id"] == id)
+def incident_of(rules: Rules, id: str) -> dict[str, Any]:
+    known: list[dict[str, Any]] = rules.data["incidents"]
+    return next(incident for incident in known if incident["id"] == id)
 
 
 def issue_form(rules: Rules, told: Answer) -> str | None:
@@ -197,10 +201,10 @@ def issue_form(rules: Rules, told: Answer) -> str | None:
     from urllib.parse import quote
 
     line = next((line.strip()[:200] for number, line in told.around if number == told.line), "")
-    return rules.data["issue"].replace("{}", quote(line, safe=""))
+    return str(rules.data["issue"]).replace("{}", quote(line, safe=""))
 
 
-def _without_answer(rules: Rules, told: Answer, language: str, words_of: list[str]) -> list[str]:
+def _without_answer(rules: Rules, told: Answer, language: Language, words_of: list[str]) -> list[str]:
     if told.json["kind"] != "wrapper-only":
         key = "fragment" if words_of else told.note or "not-known"
         sentence = say(rules, key, language, say(rules, "or", language).join(words_of))
@@ -215,6 +219,6 @@ def _without_answer(rules: Rules, told: Answer, language: str, words_of: list[st
     ]
 
 
-def _prefix(rules: Rules, language: str) -> str | None:
+def _prefix(rules: Rules, language: Language) -> str | None:
     site = rules.data["site"]
     return links.address(f"{site}/", "", language) if site else None

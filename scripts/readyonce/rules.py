@@ -13,6 +13,7 @@ from readyonce.catalog import LANGUAGES, Catalog, Language, Question
 def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = None) -> dict[str, Any]:
     """Everything an engine needs: literals, conditions, the words of the answers, the addresses for its links."""
     general = catalog.diagnose
+    assert general  # a whole catalogue without problems has it
     return {
         "site": (site or "").rstrip("/"),
         "issue": links.new_issue(repo or ""),

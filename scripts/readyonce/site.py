@@ -8,6 +8,7 @@ import functools
 import hashlib
 import http
 import http.server
+import io
 import os
 import shutil
 import subprocess
@@ -18,13 +19,18 @@ import webbrowser
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
 from readyonce import book, catalog, check, history, links, policy, render, slim
+from readyonce.catalog import Language
 from readyonce.terminal import printable
 
-CONFIG = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
-OFFLINE = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
+if TYPE_CHECKING:
+    from watchdog.observers.api import BaseObserver
+
+CONFIG: dict[Language, str] = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
+OFFLINE: dict[Language, str] = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
 WATCHED = ("docs", "snippets", *CONFIG.values())
 # In a folder on disk nothing asks for these.
 NOT_OFFLINE = ("404.html", "sitemap.xml", "sitemap.xml.gz", "search/search_index.json")
@@ -123,7 +129,7 @@ class Part:
     settings: dict[str, str] = field(default_factory=dict)  # for its environment
 
 
-def _pages(root: Path, name: str, config: str, language: str, downloads: str) -> Part:
+def _pages(root: Path, name: str, config: str, language: Language, downloads: str) -> Part:
     inputs = [root / name for name in ("requirements.txt", "docs/zh-terms.txt", *CONFIG.values(), *OFFLINE.values())]
     for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", "snippets"):
         inputs += sorted(
@@ -132,7 +138,7 @@ def _pages(root: Path, name: str, config: str, language: str, downloads: str) ->
     site_url = links.site_url() and links.address(links.site_url(), "", language)
     settings = {"DOWNLOADS": downloads, "SITE_URL": site_url}
     # And what finishes the pages: when that changed, the old ones must not stay.
-    finish = [Path(module.__file__).read_bytes() for module in (slim, policy)]
+    finish = [Path(__file__).with_name(name).read_bytes() for name in ("slim.py", "policy.py")]
     outside = [os.environ.get(name) for name in ("REPO_URL", "SOURCE_DATE_EPOCH")]
     digest = hashlib.sha256(repr([settings, outside, finish]).encode())
     for path in inputs:
@@ -141,7 +147,7 @@ def _pages(root: Path, name: str, config: str, language: str, downloads: str) ->
     return Part(name, command, root / "build" / "site" / name, digest.hexdigest(), settings)
 
 
-def _book(root: Path, known: catalog.Catalog, language: str, pages: Part, edition: str) -> Part:
+def _book(root: Path, known: catalog.Catalog, language: Language, pages: Part, edition: str) -> Part:
     date = max(evidence.environment.date for it in known.incidents.values() for evidence in it.evidence.values())
     digest = hashlib.sha256(f"{pages.digest} {date}".encode())
     here = Path(__file__).parent
@@ -261,21 +267,22 @@ def _assemble(target: Path, parts: list[tuple[str, Path]]) -> None:
 class _Quiet(http.server.SimpleHTTPRequestHandler):
     """Answers only who asks for this machine: another site's name that leads here must not read what is not published."""
 
-    def send_head(self):
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
         try:
             if urlsplit(f"//{self.headers.get('Host', '')}").hostname in ("127.0.0.1", "localhost", "::1"):
                 return super().send_head()
             self.send_error(http.HTTPStatus.MISDIRECTED_REQUEST)
         except ValueError:  # `/%00`, `Host: [`
             self.send_error(http.HTTPStatus.BAD_REQUEST)
+        return None
 
-    def list_directory(self, path):
+    def list_directory(self, path: object) -> None:
         self.send_error(http.HTTPStatus.NOT_FOUND)
 
-    def log_message(self, format, *arguments):
+    def log_message(self, format: str, *arguments: object) -> None:
         pass
 
-    def end_headers(self):
+    def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-cache")  # or a rebuilt page would not be seen
         super().end_headers()
 
@@ -312,12 +319,12 @@ def serve(root: Path, port: int, open_browser: bool = False) -> int:
     return 0
 
 
-def _watch(root: Path, changed: threading.Event):
-    from watchdog.events import FileSystemEventHandler
+def _watch(root: Path, changed: threading.Event) -> BaseObserver:
+    from watchdog.events import FileSystemEvent, FileSystemEventHandler
     from watchdog.observers import Observer
 
     class Handler(FileSystemEventHandler):
-        def on_any_event(self, event):
+        def on_any_event(self, event: FileSystemEvent) -> None:
             if event.event_type not in ("opened", "closed_no_write") and "__pycache__" not in str(event.src_path):
                 changed.set()
 

@@ -297,15 +297,17 @@ def cite_all(sources: Iterable[Source], language: Language) -> str:
     return say("semicolon", language).join(cite(source, language) for source in sources)
 
 
-def family_link(catalog: Catalog, name: str, language: Language, to: str) -> str:
-    family = catalog.families.get(name)
+def family_link(catalog: Catalog, name: str | None, language: Language, to: str) -> str:
+    family = catalog.families.get(name or "")
     if family is None:
         return f"`{name}`"  # `readyonce check` says so; here it must not hide the other problems
     return f"[{family.title[language]}]({to}{family.source})"
 
 
 def number(run: Run) -> str:
-    """A gradient error for reading: `13%` where it is wrong, `6e-08` where it is rounding."""
+    """A gradient error for reading: `13%` where it is wrong, `6e-08` where it is rounding, nothing where there is none."""
+    if run.gradient_error is None:  # nothing was trained
+        return ""
     if run.outcome == "diverge":
         return percent(run.gradient_error)
     return f"{run.gradient_error:.0e}".replace("-", NO_BREAK_HYPHEN)

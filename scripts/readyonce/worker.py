@@ -8,6 +8,8 @@ a record is what the repro's `run` returned, or `{"error": message}`; both with 
 `python worker.py --facts FILE ...` runs nothing and prints `{file: {variant: its facts}}`.
 """
 
+from __future__ import annotations
+
 import contextlib
 import gc
 import importlib.util
@@ -17,12 +19,14 @@ import sys
 import time
 import traceback
 from datetime import timedelta
+from types import ModuleType
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 
-def main(plan_path):
+def main(plan_path: str) -> None:
     with open(plan_path, encoding="utf-8") as file:
         plan = json.load(file)
     torch.set_num_threads(1)
@@ -57,26 +61,27 @@ def main(plan_path):
         dist.destroy_process_group()
 
 
-def load(path):
+def load(path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location("repro_" + str(abs(hash(path))), path)
+    assert spec and spec.loader  # a path that ends in .py has both
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
 
-def size_of(item):
-    return 0 if item["launcher"] == "python" else item["processes"]
+def size_of(item: dict[str, Any]) -> int:
+    return 0 if item["launcher"] == "python" else int(item["processes"])
 
 
-def regroup(size, store, rank, world_size):
+def regroup(size: int, store: dist.Store, rank: int, world_size: int) -> int:
     """Put this rank into a process group of `size` ranks; 0 is none at all, as under `python`."""
     if dist.is_initialized():
         dist.destroy_process_group()
     if size == 0 or (size == 1 and rank > 0):
         return size
     accelerated = torch.accelerator.device_count() >= world_size
-    device = torch.accelerator.current_accelerator() if accelerated else torch.device("cpu")
+    device = (torch.accelerator.current_accelerator() if accelerated else None) or torch.device("cpu")
     if accelerated:
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group(
@@ -89,9 +94,11 @@ def regroup(size, store, rank, world_size):
     return size
 
 
-def observe(module, variant, guard=None, name=None):
+def observe(
+    module: ModuleType, variant: str, guard: ModuleType | None = None, name: str | None = None
+) -> dict[str, Any]:
     started = time.perf_counter()
-    guards = ()
+    guards: Any = ()  # the guard's own, of a module that is found by its path
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(sys.stderr))
         if guard:
@@ -111,7 +118,7 @@ def observe(module, variant, guard=None, name=None):
     return {**record, "seconds": time.perf_counter() - started}
 
 
-def message_of(error):
+def message_of(error: Exception) -> str:
     """The error as Python prints it; a bare assertion is told by its source line."""
     message = "".join(traceback.format_exception_only(error)).strip()
     frames = traceback.extract_tb(error.__traceback__)
@@ -120,7 +127,7 @@ def message_of(error):
     return message
 
 
-def facts(paths):
+def facts(paths: list[str]) -> dict[str, dict[str, dict[str, Any]]]:
     modules = {path: load(path) for path in paths}
     # Where a repro tells none, `readyonce check` asks for them.
     return {

@@ -182,7 +182,7 @@
         if (log && isPacked(log, 0)) {
           const { parts, broken } = await unpack(log);
           log = parts && new Uint8Array(await new Blob(parts).arrayBuffer());
-          if (broken) words = log && log.length ? root.dataset.cut : root.dataset.unreadable;
+          if (broken) words = log?.length ? root.dataset.cut : root.dataset.unreadable;
         }
       } catch {
         words = root.dataset.unreadable;

@@ -3,6 +3,7 @@
 
    A log is handled as a string with one character for each byte, so that positions and limits are those of Python. */
 
+// biome-ignore lint/correctness/noUnusedVariables: diagnose-page.js calls it
 function readyonceEngine() {
   "use strict";
 
@@ -12,7 +13,7 @@ function readyonceEngine() {
   const decoder = new TextDecoder("windows-1252"); // one character for each byte
   const bytes = (text) => decoder.decode(encoder.encode(text));
 
-  const COLOUR = /\x1b\[[0-?]{0,32}[ -\/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m/g;
+  const COLOUR = /\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m/g;
   const SPACES = new RegExp(["\u00a0", "\u3000", "\u200b", "\ufeff", "\u2502"].map(bytes).join("|"), "g");
   const QUOTES = new RegExp(["\u2018", "\u2019", "\u201c", "\u201d"].map(bytes).join("|"), "g");
   const TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?";

@@ -9,7 +9,7 @@
   const forms = {
     Markdown: (label, address) => `[${escaped(label, /[\\[\]]/g)}](${address})`,
     Jira: (label, address) => `[${escaped(label, /[\\[\]{}|]/g)}|${address}]`,
-    [words.plain]: (label, address) => address,
+    [words.plain]: (_, address) => address,
   }
 
   const icon = '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M10 7H7a5 5 0 0 0 0 10h3m4-10h3a5 5 0 0 1 0 10h-3m-6-5h8"/></svg>'

@@ -2,6 +2,7 @@
    no page, no network; what the text names is not followed. One function holds everything, so that its own text can be handed
    to a worker. Tests hold both engines equal. */
 
+// biome-ignore lint/correctness/noUnusedVariables: diagnose-page.js calls it
 function readyonceLint() {
   "use strict";
 
@@ -393,7 +394,7 @@ function readyonceLint() {
       }
       this.at += 1 + match[0].length;
       const [values] = this.value(match[0]);
-      return [raw(), values && values.slice(0, 1), false];
+      return [raw(), values ? values.slice(0, 1) : values, false];
     }
 
     closing(at, opening, closing) {
@@ -467,7 +468,7 @@ function readyonceLint() {
   const NODES = ["nnodes", "num_nodes", "num_machines", "nodes", "N"], TOTALS = ["num_processes", "ntasks", "n", "np"];
   const CONFIGS = ["deepspeed", "deepspeed_config", "deepspeed_config_file"];
   const DISTRIBUTED = { DEEPSPEED: "deepspeed", FSDP: "fsdp", MEGATRON_LM: "megatron" };
-  const SHELLS = new RegExp(`^(?:bash|sh|shell|console|zsh)?$`);
+  const SHELLS = /^(?:bash|sh|shell|console|zsh)?$/;
   const FENCE = new RegExp(`^[${SPACE}]*(\`{3,}|~{3,})[${SPACE}]*([${LETTER}]*)`, "u");
   const PROMPT = new RegExp(`^[${SPACE}]*\\$ `);
 
@@ -718,7 +719,7 @@ function readyonceLint() {
         inside = null;
         return "";
       }
-      return inside && inside[1] ? line.replace(PROMPT, "") : "";
+      return inside?.[1] ? line.replace(PROMPT, "") : "";
     }).join("\n");
   }
 
@@ -1107,7 +1108,7 @@ function readyonceLint() {
           if (known.has("runs")) all.set("runs", known.get("runs"));
         });
         // What the framework's own code repeats decides.
-        if (!once || once.level !== "error") verdict = { ...verdict, level: "warning", what: say("repeat", verdict.what) };
+        if (once?.level !== "error") verdict = { ...verdict, level: "warning", what: say("repeat", verdict.what) };
       }
       if (verdict && verdict.level !== "not-covered" && facts.get("checkpointing") !== "non-reentrant") {
         const better = asked((all) => all.set("checkpointing", "non-reentrant"));

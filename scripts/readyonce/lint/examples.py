@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +67,7 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
     found = []
     stored = json.loads(catalog.text(catalog.root / "snippets" / "lint" / "examples.json"))
     for repository, releases in _releases(catalog).items():
-        answered: dict = {}
+        answered: dict[str, dict[Hashable, list[Finding]]] = {}
         for release, about in releases.items():
             for told in stored.get(repository, {}).get(release, []):
                 options = {name: Option(value, "", 0) for name, value in told["options"].items()}
@@ -78,8 +79,11 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
     return found
 
 
-def _releases(catalog: Catalog) -> dict[str, dict[str, dict]]:
-    return parse_yaml(catalog.text(catalog.root / "snippets" / "lint" / "examples.yml"))
+def _releases(catalog: Catalog) -> dict[str, dict[str, dict[str, Any]]]:
+    read: dict[str, dict[str, dict[str, Any]]] = parse_yaml(
+        catalog.text(catalog.root / "snippets" / "lint" / "examples.yml")
+    )
+    return read
 
 
 def _counts(catalog: Catalog, public: list[Example], language: Language) -> str:
@@ -97,7 +101,7 @@ def _counts(catalog: Catalog, public: list[Example], language: Language) -> str:
 
 def _listed(public: list[Example], levels: tuple[str, ...], language: Language) -> str:
     """A row for what several launches of a release have in common."""
-    alike: dict[tuple, list[Example]] = {}
+    alike: dict[tuple[str, str, tuple[tuple[str, str, str], ...]], list[Example]] = {}
     for it in public:
         if it.level in levels:
             said = tuple((one.versions, one.what, one.page) for one in it.findings if one.level in levels)

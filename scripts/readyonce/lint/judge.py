@@ -11,8 +11,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from readyonce.facts import bounds, fits, holds, of_command, version
+from readyonce.facts import Condition, bounds, fits, holds, of_command, version
 from readyonce.lint.launch import Launch
+from readyonce.project import Language
 
 WORLDS = 64  # combinations of versions that are tried
 OLDEST = "0"
@@ -103,7 +104,7 @@ def judge(
     rules: Mapping[str, Any],
     launch: Launch,
     versions: Mapping[str, str],
-    language: str = "en",
+    language: Language = "en",
     answered: dict[Hashable, list[Finding]] | None = None,
 ) -> list[Finding]:
     """The findings for a launch, the worst first; with no versions given, one for each range that differs.
@@ -132,7 +133,7 @@ def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
 
 
 def _findings(
-    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str, written: str
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language, written: str
 ) -> list[Finding]:
     judged: dict[_Verdict | None, list[dict[str, str]]] = {}
     worlds, tried = _worlds(rules, launch, versions)
@@ -176,7 +177,9 @@ def _rules_of(rules: Mapping[str, Any], launch: Launch) -> list[Mapping[str, Any
     return sorted(own, key=lambda rule: "strategy" not in rule["facts"])
 
 
-def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: str) -> _Verdict | None:
+def _verdict(
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language
+) -> _Verdict | None:
     def say(key: str, *values: str) -> str:
         return WORDS[key][language].format(*values)
 
@@ -206,13 +209,13 @@ def _verdict(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, st
     return verdict
 
 
-def _uncovered(rules: Mapping[str, Any], why: str, language: str) -> _Verdict:
+def _uncovered(rules: Mapping[str, Any], why: str, language: Language) -> _Verdict:
     return _Verdict(
         "not-covered", "not-covered", WORDS["uncovered"][language].format(why), _page(rules, "decision/"), 0
     )
 
 
-def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: str) -> _Verdict | None:
+def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Language) -> _Verdict | None:
     by_use: dict[str, list[tuple[str, int, Mapping[str, Any]]]] = {}
     for cell in rules["cells"]:
         if cell["strategy"] != known["strategy"] or fits(cell["where"], known, ()) is False:
@@ -246,7 +249,9 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: str) -
     return _Verdict("note", "depends", WORDS["depends"][language].format(lead, where), page, runs)
 
 
-def _said(rules: Mapping[str, Any], told: list, runs: int, language: str) -> _Verdict:
+def _said(
+    rules: Mapping[str, Any], told: list[tuple[str, int, Mapping[str, Any]]], runs: int, language: Language
+) -> _Verdict:
     label, _, part = max(told, key=lambda it: it[1])
     _, _, family = label.partition(":")
     if family:
@@ -256,7 +261,7 @@ def _said(rules: Mapping[str, Any], told: list, runs: int, language: str) -> _Ve
     return _Verdict("error", family or "wrong-gradients", _outcomes(rules, told, language), page, runs)
 
 
-def _outcomes(rules: Mapping[str, Any], told: Iterable[tuple[str, int, Mapping[str, Any]]], language: str) -> str:
+def _outcomes(rules: Mapping[str, Any], told: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
     """`stops: DDP marks a parameter ready twice (64 runs); trains wrong ...`"""
     told = list(told)
     counts: Counter[str] = Counter()
@@ -280,7 +285,7 @@ def _page(rules: Mapping[str, Any], path: str) -> str:
     return f"{rules['site']}/{path}" if rules["site"] else path
 
 
-def _kinds(told: Iterable[tuple[str, int, Mapping[str, Any]]], language: str) -> str:
+def _kinds(told: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
     """`stops or trains wrong without an error (17 runs)`"""
     told = list(told)
     kinds = sorted({"wrong" if it[0] in ("diverge", "still") else "stops" for it in told})
@@ -289,11 +294,11 @@ def _kinds(told: Iterable[tuple[str, int, Mapping[str, Any]]], language: str) ->
     return f"{text} ({runs})" if language == "en" else f"{text}（{runs}）"
 
 
-def _runs_in_words(count: int, language: str) -> str:
+def _runs_in_words(count: int, language: Language) -> str:
     return WORDS["run" if count == 1 else "runs"][language].format(count)
 
 
-def _possible(path: Iterable, known: Mapping[str, Any]) -> bool:
+def _possible(path: Iterable[tuple[str, Condition | None, bool]], known: Mapping[str, Any]) -> bool:
     """Whether nothing that is known contradicts the conditions of a part."""
     return all(
         condition is None or name not in known or holds(condition, known[name]) == inside
@@ -369,5 +374,6 @@ def _fix(
                 wanted = {">=": form["since"], "<": form["before"]}
                 asked = all(holds(f"{sign} {bound}", release) for sign, bound in wanted.items() if bound)
             if asked:
-                return form["code"]
+                code: str = form["code"]
+                return code
     return None

@@ -11,13 +11,16 @@ import ast
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from readyonce.lint import shell
 from readyonce.lint.shell import SPEAKING, Unreadable, Word
+
+if TYPE_CHECKING:
+    import yaml
 
 SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
 BLOCK = 1 << 16
@@ -27,7 +30,7 @@ NESTED = 40
 SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
 # What starts each process itself, and the options by which it is told how many.
-STARTERS = {"srun": ("ntasks", "n"), "mpirun": ("np", "n"), "mpiexec": ("np", "n")}
+STARTERS: dict[str, tuple[str, ...]] = {"srun": ("ntasks", "n"), "mpirun": ("np", "n"), "mpiexec": ("np", "n")}
 PYTHON = re.compile(r"python[\d.]*")
 FLAG = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*", re.DOTALL)  # of Python itself
 DASHED = re.compile(r"--?[A-Za-z]")
@@ -75,7 +78,7 @@ def readable(name: str) -> bool:
 class Reader:
     """Reads files; `frameworks` are those of the compiled rules."""
 
-    def __init__(self, frameworks: Mapping[str, Mapping]):
+    def __init__(self, frameworks: Mapping[str, Mapping[str, Any]]):
         self.frameworks = frameworks
         self.commands = [(command, key) for key, it in frameworks.items() for command in it["commands"]]
         self.firsts = {command.split()[0] for command, _ in self.commands} - {"python"}
@@ -109,7 +112,7 @@ class Reader:
         return found or self._unseen(name, text)
 
     @cached_property
-    def _looks(self) -> re.Pattern:
+    def _looks(self) -> re.Pattern[str]:
         """What a launch begins with, in a text of which none could be read: behind ssh, in a here-document."""
         starts = sorted(
             re.escape(it).replace("\\ ", "[ \\t]+") for it, _ in self.commands if not it.startswith("python")
@@ -148,7 +151,7 @@ class Reader:
         if launcher is None:
             starter = next((i for i, word in enumerate(ahead) if _base(word.text) in STARTERS), None)
         if starter is not None:
-            launch.launcher, before = _base(ahead[starter].text), ahead[starter + 1 :]
+            launch.launcher, before = _base(ahead[starter].text), list(ahead[starter + 1 :])
         told, _ = _options(name, before)
         self._processes(launch, told, environment, own)
         for key, option in told.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
@@ -206,9 +209,11 @@ class Reader:
     def _trains(self, launch: Launch) -> bool:
         return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
 
-    def _processes(self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping, own: str | None) -> None:
+    def _processes(
+        self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping[str, str | None], own: str | None
+    ) -> None:
         said = ahead if launch.launcher else launch.options
-        for key in (*STARTERS.get(launch.launcher, ()), *PROCESSES):
+        for key in (*STARTERS.get(launch.launcher or "", ()), *PROCESSES):
             if key in said:
                 launch.processes = _number(said[key].value)
                 per_node = key not in ("num_processes", "ntasks", "n", "np")
@@ -217,7 +222,7 @@ class Reader:
                 return
         if launch.launcher is None and own is None:
             launch.processes = 1  # python x.py
-        elif launch.launcher is None and (variable := self.frameworks[own]["processes"]):
+        elif launch.launcher is None and own and (variable := self.frameworks[own]["processes"]):
             launch.processes = _number(environment.get(variable, "1"))
 
     def _follow(self, launch: Launch, positional: Sequence[Word], folder: str) -> None:
@@ -228,8 +233,8 @@ class Reader:
         ]
         for word in named:
             if path := self._found(launch, word, folder):
-                for key, option in _flat(path, _text(path)).items():
-                    launch.options.setdefault(key, option)
+                for key, it in _flat(path, _text(path)).items():
+                    launch.options.setdefault(key, it)
             else:
                 launch.blind = True
         if option := launch.options.get("launch.config_file"):
@@ -265,7 +270,7 @@ class Reader:
         """A file that is named: as it stands, from the script's folder, or from one above it."""
         tries = [word.text] if word.known and len(word.text) < 500 else []
         if tries and not os.path.isabs(word.text):
-            tries += [os.path.join(base, word.text) for base in (folder, *_above(os.path.abspath(folder)))]
+            tries += [os.path.join(base, word.text) for base in [folder, *map(str, _above(os.path.abspath(folder)))]]
         for path in tries:
             if os.path.isfile(path):
                 return path
@@ -424,8 +429,8 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
     """`{a: {b: 1}}` → `a.b`, each with its line. JSON is read as YAML, of which it is a part: that keeps its lines."""
     if text.count("[") + text.count("{") > KEYS:
         raise Unreadable(f"it opens more than {KEYS:,} brackets")
-    if first_line and (found := _plain(name, text, first_line)) is not None:
-        return found
+    if first_line and (plain := _plain(name, text, first_line)) is not None:
+        return plain
     import yaml  # it takes longer to load than most launches to read
 
     try:
@@ -440,7 +445,7 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
     found: dict[str, Option] = {}
     steps = [0]
 
-    def walk(node, prefix: str, depth: int) -> None:
+    def walk(node: yaml.Node | None, prefix: str, depth: int) -> None:
         steps[0] += 1
         if steps[0] > KEYS or depth > NESTED:
             raise Unreadable(
@@ -498,7 +503,7 @@ def literals(name: str, text: str) -> dict[str, Option]:
                 assigned[key] = it if same else Option(None, name, it.line)
         if not isinstance(node, ast.Call):
             continue
-        called = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
         if called in ("DistributedDataParallel", "DDP"):
             found.setdefault("python.ddp", Option("true", name, node.lineno))
             _arguments(found, name, node, "ddp.")
@@ -535,7 +540,7 @@ def _arguments(found: dict[str, Option], name: str, node: ast.Call, prefix: str)
             found.setdefault(prefix + keyword.arg, Option(None if value is None else str(value), name, line))
 
 
-def _pairs(prefix: str, value: dict, depth: int = 0):
+def _pairs(prefix: str, value: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
     for key, it in value.items():
         if isinstance(it, dict) and depth < NESTED:
             yield from _pairs(f"{prefix}.{key}", it, depth + 1)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from readyonce import __version__
 from readyonce.lint.judge import LEVELS, Finding
 from readyonce.lint.launch import Launch
+from readyonce.project import Language
 from readyonce.terminal import printable
 
 LOUD = ("error", "warning")  # what makes the command fail
@@ -49,12 +50,12 @@ def shown(findings: Sequence[Finding], everything: bool) -> list[Finding]:
     return [it for it in findings if everything or it.level != "note"]
 
 
-def text(findings: Sequence[Finding], language: str = "en") -> str:
+def text(findings: Sequence[Finding], language: Language = "en") -> str:
     """For a terminal: a line that editors can follow, then what to do."""
     return "\n".join("\n".join(_lines(it, language)) for it in findings)
 
 
-def _lines(it: Finding, language: str) -> list[str]:
+def _lines(it: Finding, language: Language) -> list[str]:
     level = "note" if it.level == "not-covered" else it.level  # words that editors know
     lines = [f"{it.place}: {level}: {_what(it, language)} [{it.code}]"]
     if it.fix:
@@ -67,12 +68,12 @@ def _lines(it: Finding, language: str) -> list[str]:
     return [printable(line) for line in lines]
 
 
-def _what(it: Finding, language: str = "en") -> str:
+def _what(it: Finding, language: Language = "en") -> str:
     return WORDS["with"][language].format(it.versions, it.what) if it.versions else it.what
 
 
 def summary(
-    findings: Sequence[Finding], launches: Sequence[Launch], files: int, everything: bool, language: str = "en"
+    findings: Sequence[Finding], launches: Sequence[Launch], files: int, everything: bool, language: Language = "en"
 ) -> str:
     """One line; it says what was not judged, so that silence is not taken for a pass."""
     counts = Counter(it.level for it in findings)
@@ -89,7 +90,7 @@ def summary(
     return WORDS["found"][language].format(*places, told)
 
 
-def _count(word: str, number: int, language: str) -> str:
+def _count(word: str, number: int, language: Language) -> str:
     return WORDS[word if number == 1 else f"{word}s"][language].format(number)
 
 

@@ -37,7 +37,7 @@ def of_launch(stacks: dict[str, dict[str, Any]], names: list[str]) -> list[dict[
 
 def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
     """Everything that `judge` needs, as JSON takes it."""
-    decision = catalog.decision
+    decision = catalog.require_decision()
     meant = {id(it) for it in catalog.fitting(decision.launches)[0]}
     return {
         "site": (site or "").rstrip("/"),

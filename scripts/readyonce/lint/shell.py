@@ -51,6 +51,10 @@ class Word(NamedTuple):
     known: bool = True
 
 
+# The name, the values that were set (None: not known), and how they were: "", or added to a "text" or a "list".
+_Assignment = tuple[str, list[str] | None, str]
+
+
 class Command(NamedTuple):
     words: list[Word]
     # What it is told in front of it, and by export where one asks for that; None: set, but to what is not known.
@@ -133,7 +137,7 @@ def _inner(words: list[Word]) -> Word | None:
     return None
 
 
-def _child(state: _State, assigned: list[tuple]) -> _State:
+def _child(state: _State, assigned: list[_Assignment]) -> _State:
     """What a shell that is started knows: what is exported. All else that the script sets is not known there."""
     handed = {name: it for name, it in state.variables.items() if it is not None and name in state.exported}
     state.copies(16 * (len(state.variables) + len(state.exported) + sum(map(len, handed.values()))))
@@ -155,29 +159,30 @@ def _shown(text: str) -> str:
     return text.replace(_MARK, "").replace(_HIDDEN, " ")
 
 
-def _assignment_of(word: Word) -> tuple[str, list[str] | None, str] | None:
+def _assignment_of(word: Word) -> _Assignment | None:
     name, sign, value = word.text.partition("=")
     return (name, [value] if word.known else None, "") if sign and _NAME.fullmatch(name) else None
 
 
-def _assign(state: _State, assigned: list[tuple], exported: bool, inline: bool = False) -> None:
+def _assign(state: _State, assigned: list[_Assignment], exported: bool, inline: bool = False) -> None:
     for name, values, more in assigned:
         if exported:
             state.exported.add(name)
         if inline:  # it is told to that one command
             continue
         before = state.variables.get(name, [])
-        if more and (before is None or values is None):
+        if not more:
+            if state.depth and name in state.variables and before != values:
+                values = None  # it depends on the branch
+        elif before is None or values is None:
             values = None
         elif more == "list":
             before += values  # in place: a script may do so a million times
             values = before
-        elif more == "text":  # behind what is there, or behind a list's first
+        else:  # "text": behind what is there, or behind a list's first
             state.copies(sum(map(len, before[:1])))
             before[:1] = ["".join((*before[:1], *values))]
             values = before
-        elif state.depth and name in state.variables and before != values:
-            values = None  # it depends on the branch
         state.variables[name] = values
 
 
@@ -188,10 +193,10 @@ class _Reader:
         self.text, self.at, self.line, self.state, self.depth = text, 0, line, state, depth
         self.heredocs: list[str] = []
 
-    def command(self) -> tuple[list[Word], list[tuple]] | None:
+    def command(self) -> tuple[list[Word], list[_Assignment]] | None:
         """Its words, and the assignments in front of them."""
         words: list[Word] = []
-        assigned: list[tuple] = []
+        assigned: list[_Assignment] = []
         text = self.text
         while self.at < len(text):
             letter = text[self.at]
@@ -253,6 +258,7 @@ class _Reader:
 
     def _redirection(self) -> None:
         match = _REDIRECTION.match(self.text, self.at)
+        assert match  # as it was asked before this was called
         self.at = match.end()
         heredoc = match[1] in ("<<", "<<-")
         made = self._word(split=False)
