@@ -6,10 +6,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
 
 from readyonce import articles, lab
 from readyonce.catalog import LANGUAGES
+from support.project import ROOT
 
 REPORTS = sorted(path.name for path in (ROOT / "snippets" / "upstream").iterdir())
 
