@@ -58,7 +58,8 @@ def test_dates_come_from_git(repository):
 def test_news_are_what_readers_rely_on(repository, root, known):
     folder, commit = repository
     snippets = folder / "snippets"
-    left_out = shutil.ignore_patterns("RO-000[2-5]", "__pycache__")
+    others = [id for id in known.incidents if id != "RO-0001"]
+    left_out = shutil.ignore_patterns(*others, "__pycache__")
     shutil.copytree(root / "snippets", snippets, ignore=left_out)
     path, ran = snippets / "RO-0001" / "incident.yml", snippets / "RO-0001" / "evidence" / "ms-swift-3.5.3.json"
     text, evidence = path.read_text(encoding="utf-8"), ran.read_text(encoding="utf-8")
