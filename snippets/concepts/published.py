@@ -23,18 +23,31 @@ def model():
 
 # --8<-- [start:cases]
 def lost_in_transfer(state, bucket):
-    """What a broken link does: once, the sum of all ranks does not arrive on one of them."""
+    """A broken link: once, the sum does not arrive on one of the ranks."""
     state["calls"] += 1
     lost = dist.get_rank() == 1 and state["calls"] == 2
-    done = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True).get_future()
-    return done.then(lambda it: torch.zeros_like(it.value()[0]) if lost else it.value()[0])
+    mine = bucket.buffer().div_(dist.get_world_size())
+    done = dist.all_reduce(mine, async_op=True).get_future()
+    return done.then(lambda it: it.value()[0] * (0 if lost else 1))
+
+
+def norms(name):
+    return name.startswith("1.")
+
+
+def above_the_first(name):
+    return not name.startswith("0.")
 
 
 CASES = {
-    "lost-in-transfer": {"hook": lost_in_transfer},  # pytorch#84803, #96600, Baichuan2#86
-    "no-zero-grad": {"zero_grad": False},  # stackoverflow 60335387
-    "frozen-by-name": {"trained": lambda name: name.startswith("1.")},  # forum 84911: all but the norms
-    "not-frozen": {"trained": lambda name: True, "meant": lambda name: not name.startswith("0.")},  # mmpretrain#702
+    # pytorch#84803, #96600, Baichuan2#86
+    "lost-in-transfer": {"hook": lost_in_transfer},
+    # stackoverflow 60335387
+    "no-zero-grad": {"zero_grad": False},
+    # forum 84911: all but the norms are frozen
+    "frozen-by-name": {"trained": norms},
+    # mmpretrain#702: all is trained
+    "not-frozen": {"meant": above_the_first},
 }
 # --8<-- [end:cases]
 

@@ -14,13 +14,18 @@ from torch.distributed.fsdp import fully_shard
 # --8<-- [start:moved]
 def values(model):
     """Copies of the trainable parameters; of a sharded one, this rank's shard."""
-    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
-    return {name: getattr(p, "to_local", lambda p=p: p)().clone() for name, p in trained.items()}
+    local = {}
+    for name, p in model.named_parameters():
+        if p.requires_grad:
+            shard = p.to_local() if hasattr(p, "to_local") else p
+            local[name] = shard.detach().clone()
+    return local
 
 
 def unmoved(before, after):
-    """`values` from before and after a step: the parameters that stayed as they were. Right: none."""
-    return [name for name, p in after.items() if p.numel() and torch.equal(p, before[name])]
+    """`values` of before and after: what stayed as it was. Right: none."""
+    same = {name: torch.equal(p, before[name]) for name, p in after.items()}
+    return [name for name, p in after.items() if p.numel() and same[name]]
 
 
 # --8<-- [end:moved]
@@ -28,9 +33,13 @@ def unmoved(before, after):
 
 # --8<-- [start:loaded]
 def not_loaded(model, saved):
-    """After loading: the parameters that do not hold what the checkpoint's tensors `saved` (by name) hold. Right: none."""
-    named = dict(model.named_parameters())
-    return [n for n, p in named.items() if n not in saved or not torch.equal(p.detach().to(saved[n]), saved[n])]
+    """The parameters that do not hold what `saved` holds. Right: none."""
+    names = []
+    for name, p in model.named_parameters():
+        wanted = saved.get(name)
+        if wanted is None or not torch.equal(p.detach().to(wanted), wanted):
+            names.append(name)
+    return names
 
 
 # --8<-- [end:loaded]
@@ -38,8 +47,12 @@ def not_loaded(model, saved):
 
 # --8<-- [start:factor]
 def factors(gradients, expected):
-    """Each gradient against the one it should be, both by name: 1 is right, 2 or 4 in all of them is a factor."""
-    return {name: round((g.norm() / expected[name].norm()).item(), 3) for name, g in gradients.items()}
+    """Each gradient against the one it should be, by name. Right: 1."""
+    found = {}
+    for name, gradient in gradients.items():
+        ratio = gradient.norm() / expected[name].norm()
+        found[name] = round(ratio.item(), 3)
+    return found
 
 
 # --8<-- [end:factor]
@@ -47,8 +60,8 @@ def factors(gradients, expected):
 
 # --8<-- [start:rate]
 def ahead(scheduler, optimizer_steps):
-    """By how many steps the learning rate is ahead of the optimizer. Right: 0."""
-    inner = getattr(scheduler, "scheduler", scheduler)  # accelerate wraps it
+    """How far the schedule is ahead of the optimizer. Right: 0."""
+    inner = getattr(scheduler, "scheduler", scheduler)  # of accelerate's
     return inner.last_epoch - optimizer_steps
 
 
@@ -99,11 +112,11 @@ def factor(wrong, micro_batches=4):
 def rate(wrong, micro_batches=2):
     optimizer = torch.optim.SGD(model().parameters(), lr=0.1)
     scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, total_iters=8)
-    for step in range(1, STEPS + 1):
+    for _ in range(STEPS):
         optimizer.step()
         for _ in range(micro_batches if wrong else 1):
             scheduler.step()
-    return ahead(scheduler, step)
+    return ahead(scheduler, STEPS)
 
 
 if __name__ == "__main__":
