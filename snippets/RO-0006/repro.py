@@ -174,11 +174,11 @@ def loss_of(path, ddp, model, tokens, use_head):
 
 # --8<-- [start:fix]
 def redirected(wrapper, model, method, *args):
-    """Call the wrapper, whose forward runs `method` of the model inside."""
+    """Call the wrapper; its forward runs `method`."""
     forward = model.forward
 
     def once(*args):
-        model.forward = forward  # `method` may call the model
+        model.forward = forward
         return method(*args)
 
     model.forward = once

@@ -35,13 +35,15 @@ VARIANTS = {
 def prepared(accelerator, model, order):
     if order == "together":  # the optimizer is made before, and both are passed at once
         # --8<-- [start:together]
-        return accelerator.prepare(model, sgd(model))
+        model, optimizer = accelerator.prepare(model, sgd(model))
         # --8<-- [end:together]
+        return model, optimizer
     if order == "model-first":  # the model is prepared, then the optimizer made of what comes back
         # --8<-- [start:model-first]
         model = accelerator.prepare(model)
-        return model, accelerator.prepare(sgd(model))
+        optimizer = accelerator.prepare(sgd(model))
         # --8<-- [end:model-first]
+        return model, optimizer
     optimizer = sgd(model)  # apart: the optimizer is made before, and both are passed one by one
     return accelerator.prepare(model), accelerator.prepare(optimizer)
 
