@@ -1004,7 +1004,7 @@ def look_alike_page(family: FamilyFile, language: Language) -> str:
         for text in (family.title[language].replace("`", ""), _first_sentence(family.text[language]))
     )
     return (
-        f"---\ntitle: {title}\ndescription: {description}\nsearch: {{ boost: 1.15 }}\n---\n\n"
+        f"---\ntitle: {title}\ndescription: {description}\n---\n\n"
         f'# {family.title[language]} {{#{family.family}}}\n\n--8<-- "errors/{family.source}"\n'
     )
 
