@@ -469,13 +469,8 @@ def claims(catalog: Catalog, incident: Incident, language: Language) -> str:
     return "\n".join(lines)
 
 
-def claim(
-    catalog: Catalog, incident: Incident, judgement: Judgement, id: str, language: Language, its_proof: str = ""
-) -> list[str]:
-    """A claim as a row that opens: its words and verdict, then why, and its proof.
-
-    On another page than the incident's the count is enough, and the link `its_proof` leads to runs and sources.
-    """
+def claim(catalog: Catalog, incident: Incident, judgement: Judgement, id: str, language: Language) -> list[str]:
+    """A claim as a row that opens: its words and verdict, then why, and its proof."""
     it = judgement.claim
     lines = [
         '<details class="ro-claim" markdown>',
@@ -490,12 +485,8 @@ def claim(
     ]
     when = it.when.text if it.when else None
     body = [part[language] for part in (when, it.why, it.note) if part]
-    if its_proof:
-        body.append(its_proof)
-    lines += [say("next", language).join(body), ""]
-    if not its_proof:
-        lines += proof(catalog, incident, judgement, language)
-    if it.sources and not its_proof:
+    lines += [say("next", language).join(body), "", *proof(catalog, incident, judgement, language)]
+    if it.sources:
         lines += [
             say("sources", language) + say("colon", language) + cite_all(it.sources, language),
             "{ .ro-small }",
@@ -705,20 +696,28 @@ def incidents_by_error(catalog: Catalog, language: Language) -> str:
 
 
 def cards(catalog: Catalog, language: Language, many: bool) -> str:
-    """The errors for the home page: text, strategy, fix, and the incidents, or where there are many their number."""
+    """The errors for the home page: text, strategy, fix, and the incidents, or where there are many their number.
+
+    The last card is for what fails without an error.
+    """
     lines = ['<div class="ro-cards" markdown>', ""]
-    for name, family in catalog.families.items():
-        if family.card is None:
-            continue
+
+    def card(head: str, told: str, incidents: list[Incident], anchor: str) -> None:
         found = [
             f"[{it.id}](incidents/{it.id}.md){{ .ro-id }} {it.file.short[language].partition(' · ')[0]}"
-            for it in about(catalog, name)
+            for it in incidents
         ]
         if many:
-            found = [f"[{WORDS['all'][language].format(len(found))}](incidents/index.md#{name})"]
-        fix = f"**{say('fix', language)}**{say('colon', language)}{family.card.fix[language]}"
-        lines += [f"-   {family_link(catalog, name, language, 'errors/')}", ""]
-        lines += [f"    {family.card.strategy[language]}<br>{fix}", "", f"    {'<br>'.join(found)}", ""]
+            found = [f"[{WORDS['all'][language].format(len(found))}](incidents/index.md#{anchor})"]
+        lines.extend([f"-   {head}", "", f"    {told}", "", f"    {'<br>'.join(found)}", ""])
+
+    for name, family in catalog.families.items():
+        if family.card:
+            fix = f"**{say('fix', language)}**{say('colon', language)}{family.card.fix[language]}"
+            head = family_link(catalog, name, language, "errors/")
+            card(head, f"{family.card.strategy[language]}<br>{fix}", about(catalog, name), name)
+    if silent := [it for it in catalog.incidents.values() if not it.file.errors]:
+        card(f"[{say('silent', language)}](symptoms.md)", say("by-symptom", language), silent, "silent")
     return "\n".join([*lines, "</div>", ""])
 
 
@@ -786,7 +785,10 @@ def _told_news(catalog: Catalog, it: news.News, language: Language) -> Iterator[
 
 
 def advice(catalog: Catalog, language: Language) -> str:
-    """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it."""
+    """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it.
+
+    A row says under which condition or at what cost, or why nothing settles it; the reasons and the runs are its incident's.
+    """
     sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
     for incident in catalog.incidents.values():
         page, headed = f"incidents/{incident.id}.md", set()
@@ -803,10 +805,15 @@ def advice(catalog: Catalog, language: Language) -> str:
                 sections[kind].append(f"### {title} {{ #{kind}-{incident.id} }}\n")
             id = f"{incident.id}-claim-{name}"
             its_proof = f"[{say('its-proof', language)}]({page}#claim-{name})"
-            if kind == "no":  # what is true needs no reason here
-                lines = [f"{it.text[language]} {_told(judgement, language)} {its_proof}", f"{{ #{id} }}\n"]
+            told = _told(judgement, language)
+            if kind == "no":
+                lines = [f"{it.text[language]} {told} {its_proof}", f"{{ #{id} }}\n"]
             else:
-                lines = claim(catalog, incident, judgement, id, language, its_proof)
+                cost = it.note if kind == "depends" else None
+                given = it.when.text if it.when else it.why or cost
+                under = say("next", language).join([given[language], its_proof] if given else [its_proof])
+                head = f"#### {it.text[language]} {{ #{id} }}"
+                lines = ['<div class="ro-claim" markdown>', "", head, "", f"{told} {under}", "", "</div>", ""]
             sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 

@@ -61,6 +61,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "framework": {"en": "Framework", "zh": "框架"},
     "incident": {"en": "Incident", "zh": "事故"},
     "you-see": {"en": "You see", "zh": "报错"},
+    "silent": {"en": "No error, and it trains wrong", "zh": "没有报错，却训错了"},
+    "by-symptom": {"en": "Find it by what you see", "zh": "按现象查"},
     "no-error": {"en": "no error: {}", "zh": "不报错：{}"},
     "fix": {"en": "Fix", "zh": "解决"},
     "wording": {"en": "Text", "zh": "报错原文"},

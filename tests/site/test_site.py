@@ -15,17 +15,21 @@ LANGUAGES = {"en": "", "zh": "zh/"}
 SENTENCES = {
     ("en", "match"): "trains right Parameters equal those of one process.",
     ("en", "diverge"): "wrong gradients It finishes, and the parameters are off by ",
+    ("en", "still"): "nothing moves It finishes, and the trained parameters equal their start.",
     ("en", "error"): "fails {title}",
     ("zh", "match"): "训练正确 参数与单进程一致。",
     ("zh", "diverge"): "梯度错误 训练能跑完，但参数偏了 ",
+    ("zh", "still"): "参数没有变化 训练能跑完，但可训练参数与开始时相同。",
     ("zh", "error"): "报错 {title}",
 }
 CELLS = {
     ("en", "match"): "trains right",
     ("en", "diverge"): "wrong gradients {percent}%",
+    ("en", "still"): "nothing moves",
     ("en", "error"): "fails",
     ("zh", "match"): "训练正确",
     ("zh", "diverge"): "梯度错误 {percent}%",
+    ("zh", "still"): "参数没有变化",
     ("zh", "error"): "报错",
 }
 
