@@ -557,6 +557,11 @@ class Incident:
         return self.file.id
 
     @property
+    def silent(self) -> bool:
+        """Whether it fails without an error text."""
+        return not self.file.errors
+
+    @property
     def environments(self) -> list[str]:
         """Where anything of it runs, the current ones first."""
         named = [*self.file.files.values(), *self.file.commands.values()]

@@ -126,8 +126,8 @@ def _replace(build: Path, folders: Iterable[str], fresh: dict[str, str]) -> None
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     """Every generated include of one language: name → Markdown or plain text."""
     many = len(catalog.incidents) > IN_NAVIGATION
-    with_error = [it for it in catalog.incidents.values() if it.file.errors]
-    silent = [it for it in catalog.incidents.values() if not it.file.errors]
+    silent = [it for it in catalog.incidents.values() if it.silent]
+    with_error = [it for it in catalog.incidents.values() if not it.silent]
     files = {
         # The tables stand on pages at two depths, so their links are made for each.
         "cards.md": cards(catalog, language, many),
@@ -229,7 +229,7 @@ def lead(catalog: Catalog, incident: Incident, language: Language) -> str:
 
 def _you_see(catalog: Catalog, incident: Incident, language: Language) -> list[str]:
     """Its errors; where there is none, how the reported run ends."""
-    if incident.file.errors:
+    if not incident.silent:
         return [family_link(catalog, name, language, "../errors/") for name in incident.file.errors]
     outcome = incident.file.variants[BASELINE].outcome if BASELINE in incident.file.variants else "diverge"
     told = WORDS["no-error"][language].format(chip(say(outcome, language), outcome))
@@ -716,7 +716,7 @@ def cards(catalog: Catalog, language: Language, many: bool) -> str:
             fix = f"**{say('fix', language)}**{say('colon', language)}{family.card.fix[language]}"
             head = family_link(catalog, name, language, "errors/")
             card(head, f"{family.card.strategy[language]}<br>{fix}", about(catalog, name), name)
-    if silent := [it for it in catalog.incidents.values() if not it.file.errors]:
+    if silent := [it for it in catalog.incidents.values() if it.silent]:
         card(f"[{say('silent', language)}](symptoms.md)", say("by-symptom", language), silent, "silent")
     return "\n".join([*lines, "</div>", ""])
 
