@@ -37,6 +37,8 @@ SILENT = ("diverge", "still")  # the outcomes that train wrong without a word
 
 Keys = tuple[str | int, ...]  # the way to a value, from the top of its file
 Outcome = Literal["error", "match", "diverge", "still", "hang"]
+MATCH = 1e-5  # the largest gradient error of a `match`
+RECORDED = "Evidence is written by `readyonce verify --write` only: run that."
 Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Plain = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^<>]+$")]
@@ -811,8 +813,14 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
                     record,
                     ("environment", "name"),
                     f"evidence of `{loaded.environment.name}` stands in {record.name}",
-                    "Evidence is written by `readyonce verify --write` only: run that.",
+                    RECORDED,
                 )
+            for index, run in enumerate(loaded.runs):
+                if (run.gradient_error is not None) != (run.outcome in ("match", "diverge")) or (
+                    run.gradient_error is not None and (run.gradient_error <= MATCH) != (run.outcome == "match")
+                ):
+                    what = f"outcome `{run.outcome}` of `{run.variant}` does not follow from its gradient error"
+                    add(catalog, record, ("runs", index, "outcome"), what, RECORDED)
             evidence[min(loaded.environment.world_size, 2)][record.stem] = loaded
     variants = {
         name: Variant(
@@ -982,13 +990,13 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
             path,
             error.lineno,
             f"not JSON: {error.msg}",
-            "Evidence is written by `readyonce verify --write` only: run that.",
+            RECORDED,
         )
     except yaml.YAMLError as error:
         add(catalog, path, *explain_yaml(error))
     except (ValueError, RecursionError) as error:  # numbers of 5000 digits, lists in 5000 lists
         what = f"not JSON that can be read: {error}"
-        add(catalog, path, 1, what, "Evidence is written by `readyonce verify --write` only: run that.")
+        add(catalog, path, 1, what, RECORDED)
     else:
         try:
             return model.model_validate(data)

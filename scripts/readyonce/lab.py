@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from readyonce import ending, project
-from readyonce.catalog import GUARD, Catalog, Declaration, Environment, Evidence, Incident, Outcome, Run, Variant
+from readyonce.catalog import GUARD, MATCH, Catalog, Declaration, Environment, Evidence, Incident, Outcome, Run, Variant
 from readyonce.facts import Value, of_command
 from readyonce.lint import rules as lint_rules
 from readyonce.lint.launch import Reader
@@ -676,7 +676,7 @@ def summarise(
 
 def same_gradient_error(stored: float, seen: float) -> bool:
     """Within 10 % of each other. Below the limit of `match` both are rounding, which may differ."""
-    if max(stored, seen) <= 1e-5:
+    if max(stored, seen) <= MATCH:
         return True
     return abs(seen - stored) <= TOLERANCE * abs(stored)
 

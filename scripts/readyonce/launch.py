@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from readyonce import ending
-from readyonce.catalog import Catalog, Incident, Outcome, Variant
+from readyonce.catalog import MATCH, Catalog, Incident, Outcome, Variant
 from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running, with_lines
 
-TOLERANCE = 1e-5  # the largest difference of a `match`, as in the repros
 # Torch's threads, now and then, when a framework ends without a barrier and all is saved: not an outcome.
 TEARDOWN = "terminate called without an active exception"
 
@@ -51,7 +50,7 @@ class Commands:
             family = self.catalog.family_of(message)
             return Observation(variant.name, "error", family, message, seconds=seconds, log=log)
         difference = _difference(_saved(output)[-1], self._reference(variant))
-        outcome: Outcome = "match" if difference <= TOLERANCE else "diverge"
+        outcome: Outcome = "match" if difference <= MATCH else "diverge"
         return Observation(variant.name, outcome, gradient_error=difference, seconds=seconds, log=log)
 
     def _script(self, variant: Variant, lines: dict[str, str]) -> str:

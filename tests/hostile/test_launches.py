@@ -5,8 +5,7 @@ import random
 import pytest
 
 from readyonce.lint import judge, shell
-from support.launches import HOSTILE, READER, TRAPS, linted
-from support.logs import RULES
+from support.launches import HOSTILE, READER, RULES, TRAPS, linted
 
 MOST = 512 << 20  # bytes that the command may ask for
 
