@@ -495,11 +495,12 @@ def claim(catalog: Catalog, incident: Incident, judgement: Judgement, id: str, l
     return [*lines, "</details>", ""]
 
 
-def _told(judgement: Judgement, language: Language) -> str:
-    told = chip(say(judgement.verdict, language), judgement.verdict)
-    if judgement.runs:
-        told += f" {WORDS['count'][language].format(len(judgement.right), len(judgement.runs))}"
-    return told
+def _told(judgement: Judgement, language: Language, proof: str | None = None) -> str:
+    """The verdict and the runs that fit; with `proof`, they lead there."""
+    count = WORDS["count"][language].format(len(judgement.right), len(judgement.runs)) if judgement.runs else ""
+    if proof:
+        count = f"[{count or say('its-proof', language)}]({proof})"
+    return f"{chip(say(judgement.verdict, language), judgement.verdict)} {count}".rstrip()
 
 
 def proof(catalog: Catalog, incident: Incident, judgement: Judgement, language: Language) -> Iterator[str]:
@@ -804,16 +805,15 @@ def advice(catalog: Catalog, language: Language) -> str:
                 title = f"[{incident.id}]({page}) · {incident.file.short[language]}"
                 sections[kind].append(f"### {title} {{ #{kind}-{incident.id} }}\n")
             id = f"{incident.id}-claim-{name}"
-            its_proof = f"[{say('its-proof', language)}]({page}#claim-{name})"
-            told = _told(judgement, language)
+            told = _told(judgement, language, f"{page}#claim-{name}")
             if kind == "no":
-                lines = [f"{it.text[language]} {told} {its_proof}", f"{{ #{id} }}\n"]
+                lines = [f"{it.text[language]} {told}", f"{{ #{id} }}\n"]
             else:
                 cost = it.note if kind == "depends" else None
                 given = it.when.text if it.when else it.why or cost
-                under = say("next", language).join([given[language], its_proof] if given else [its_proof])
+                under = f"<br>{given[language]}" if given else ""
                 head = f"#### {it.text[language]} {{ #{id} }}"
-                lines = ['<div class="ro-claim" markdown>', "", head, "", f"{told} {under}", "", "</div>", ""]
+                lines = ['<div class="ro-claim" markdown>', "", head, "", told + under, "", "</div>", ""]
             sections[kind].append(_from_root("\n".join(lines)))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 
