@@ -24,10 +24,11 @@ test: lint packages ## build the wiki and run every test, or those of a folder: 
 	@$(BIN)/readyonce site
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY))
 
-lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format and its types
+lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its types and who imports whom
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
 	@$(BIN)/mypy
+	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/node tests/lighthouse/node_modules/@biomejs/biome/bin/biome lint --error-on-warnings
 
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions

@@ -14,9 +14,9 @@ class WithData(build_py):
         super().run()
         if not self.editable_mode:
             sys.path.insert(0, str(ROOT / "scripts"))
-            from readyonce import project
+            from readyonce import compiled
 
-            project.write_data(ROOT, Path(self.build_lib) / "readyonce" / "data")
+            compiled.write_data(ROOT, Path(self.build_lib) / "readyonce" / "data")
             self.copy_file(str(ROOT / "snippets" / "guard" / "readyonce_guard.py"), self.build_lib)
 
 

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from readyonce.catalog import Catalog, Claim, FamilyFile, Incident
+from readyonce.catalog import Catalog, Incident
+from readyonce.schema import Claim, FamilyFile
 from readyonce.verdicts import judge
 
 SCHEMA = Path(__file__).with_name("schema.json")

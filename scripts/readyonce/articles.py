@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from readyonce.catalog import Catalog, CatalogError, Problem, explain_yaml, parse_yaml
+from readyonce.catalog import Catalog
+from readyonce.reading import CatalogError, Problem, explain_yaml, parse_yaml
 
 SECTIONS = ("fix", "case", "error", "cause", "claims", "otherwise", "affected", "look-alikes")
 LAB_BOOK = ("reproduce", "runs", "evidence")  # of the page beside it

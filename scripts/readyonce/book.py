@@ -22,7 +22,7 @@ from urllib.parse import urldefrag, urljoin
 from xml.etree.ElementTree import Element, SubElement
 
 from readyonce import __version__, links
-from readyonce.catalog import Language
+from readyonce.project import Language
 from readyonce.words import say
 
 STYLE = Path(__file__).with_name("book.css")

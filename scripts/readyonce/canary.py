@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import frameworks, lab, launch
-from readyonce.catalog import Catalog, Declaration, Incident, Run
+from readyonce import lab, launch, stack_runs
+from readyonce.catalog import Catalog, Incident
 from readyonce.lab import LabError, Observation
+from readyonce.schema import Declaration, Run
 
 BROKEN = (LabError, OSError, subprocess.SubprocessError)  # also a command that is gone, or does not end
 LONGEST = 4_000  # characters of one message in a report
@@ -106,7 +107,7 @@ def _stacks(catalog: Catalog, environment: str, python: Path, progress: Callable
     for name, stored in runs.items():
         progress(f"frameworks with the newest of {environment}: {name}")
         try:
-            told = frameworks.run(catalog.root, python, *name.split())
+            told = stack_runs.run(catalog.root, python, *name.split())
         except (*BROKEN, RuntimeError) as error:
             yield Change(environment, name, "could not be run", str(error))
             continue

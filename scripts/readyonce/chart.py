@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from html import escape
 
-from readyonce.catalog import Incident, Language, Matrix, Quantity, Run
+from readyonce.catalog import Incident
+from readyonce.project import Language
+from readyonce.schema import Matrix, Quantity, Run
 from readyonce.words import WORDS, say
 
 WIDTH, LABEL, BAR, GAP, ROW, TOP = 360, 108, 16, 6, 26, 34  # user units; fits a telephone's screen

@@ -15,28 +15,11 @@ import yaml
 
 from readyonce import articles, counts, decision, frameworks, lab, links, render
 from readyonce.articles import Block, Include, Page
-from readyonce.catalog import (
-    BASELINE,
-    LANGUAGES,
-    SILENT,
-    Catalog,
-    CatalogError,
-    Claim,
-    Fact,
-    FamilyFile,
-    Incident,
-    Keys,
-    Language,
-    Observed,
-    Problem,
-    Variant,
-    add,
-    address_of,
-    in_order,
-    load,
-    parse_yaml,
-)
+from readyonce.catalog import Catalog, Incident, Observed, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
+from readyonce.project import LANGUAGES, Language
+from readyonce.reading import CatalogError, Keys, Problem, in_order, parse_yaml
+from readyonce.schema import BASELINE, SILENT, Claim, Fact, FamilyFile, address_of
 from readyonce.verdicts import Judgement, judge
 from readyonce.words import say
 

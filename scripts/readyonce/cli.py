@@ -14,16 +14,17 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from readyonce import __version__, links, project
+from readyonce import __version__, compiled, links, project
 from readyonce.terminal import printable
 
 if TYPE_CHECKING:  # each command reads in what it needs: the catalogue costs more than a whole diagnosis
-    from readyonce.catalog import Catalog, Declaration, Incident, Run, Variant
+    from readyonce.catalog import Catalog, Incident, Variant
     from readyonce.diagnose import Answer, Rules
     from readyonce.facts import Condition, Leaf
     from readyonce.lab import Observation
     from readyonce.lint.judge import Finding
     from readyonce.lint.launch import Launch
+    from readyonce.schema import Declaration, Run
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         return USAGE
     except Exception as error:
         from readyonce import check as checks
-        from readyonce.catalog import CatalogError
+        from readyonce.reading import CatalogError
 
         if not isinstance(error, CatalogError):
             error = checks.or_raise(project.find(), error)
@@ -102,7 +103,7 @@ def list_(options: argparse.Namespace) -> int:
 
 
 def explain(options: argparse.Namespace) -> int:
-    if carried := project.articles():
+    if carried := compiled.articles():
         return _explain_carried(carried, options)
     from readyonce import catalog, render
 
@@ -166,10 +167,10 @@ def _rules() -> Rules:
 
     for fresh in (False, True):  # a rule set that was damaged on the disk is compiled anew
         try:
-            compiled = project.rules(fresh)
-            if compiled is None:
+            text = compiled.rules(fresh)
+            if text is None:
                 raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
-            return engine.load(compiled)
+            return engine.load(text)
         except (ValueError, KeyError, TypeError, AttributeError):
             if fresh:
                 raise
@@ -251,11 +252,11 @@ def _lint_rules() -> dict[str, Any]:
     import json
 
     for fresh in (False, True):
-        compiled = project.lint_rules(fresh)
-        if compiled is None:
+        text = compiled.lint_rules(fresh)
+        if text is None:
             raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
         try:
-            rules: dict[str, Any] = json.loads(compiled)
+            rules: dict[str, Any] = json.loads(text)
             rules["cells"], rules["stacks"]  # a rule set that was damaged on the disk is compiled anew
             return rules
         except (ValueError, KeyError, TypeError):
@@ -412,7 +413,7 @@ def verify(options: argparse.Namespace) -> int:
 
 def _watched(run: Run, told: dict[str, dict[str, Any] | None]) -> Run:
     """A run with what the guard said of it, where it was there."""
-    from readyonce.catalog import Guard
+    from readyonce.schema import Guard
 
     if run.variant not in told:
         return run
@@ -453,7 +454,7 @@ def _record_guard(
 def _verify(root: Path, known: Catalog, incident: Incident, environment: str, options: argparse.Namespace) -> list[str]:
     """Run an incident's variants in one environment; returns a line for each difference."""
     from readyonce import lab, launch
-    from readyonce.catalog import Evidence
+    from readyonce.schema import Evidence
 
     python = lab.interpreter(root, environment, _say)
     declared_here = [v for v in incident.variants.values() if environment in v.declared]
@@ -593,12 +594,13 @@ def check(options: argparse.Namespace) -> int:
 
     _keep_all()
     from readyonce import catalog
+    from readyonce.reading import CatalogError
 
     root = catalog.find_root()
     known = catalog.load(root)
     problems = checks.problems(known)
     if problems:
-        raise catalog.CatalogError(problems)
+        raise CatalogError(problems)
     print(
         f"{_count(len(known.incidents), 'incident')}, {_count(len(known.families), 'error family', 'error families')}: nothing to mend."
     )

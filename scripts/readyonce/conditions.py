@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from readyonce.catalog import Catalog, Language, Observed
+from readyonce.catalog import Catalog, Observed
 from readyonce.facts import Condition, Query, Value, bounds, separate, version
+from readyonce.project import Language
 from readyonce.words import WORDS, say
 
 

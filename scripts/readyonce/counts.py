@@ -12,17 +12,9 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from readyonce.catalog import (
-    Catalog,
-    Environment,
-    EnvironmentName,
-    Language,
-    Model,
-    Slug,
-    Text,
-    add,
-    read,
-)
+from readyonce.catalog import Catalog, add, read
+from readyonce.project import Language
+from readyonce.schema import Environment, EnvironmentName, Model, Slug, Text
 from readyonce.words import say, table
 
 FOLDER = Path("snippets", "concepts")

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from html import escape
 
 from readyonce import frameworks, guard
-from readyonce.catalog import SILENT, Catalog, Language, Observed
+from readyonce.catalog import Catalog, Observed
 from readyonce.conditions import Part, part_in_words, parts, value_in_words
+from readyonce.project import Language
+from readyonce.schema import SILENT
 from readyonce.words import WORDS, chip, run_address, say
 
 ANY = "any"  # in the picker: whatever it is

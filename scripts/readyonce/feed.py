@@ -7,7 +7,8 @@ from pathlib import PurePosixPath
 from xml.etree import ElementTree
 
 from readyonce import api, articles, history, links
-from readyonce.catalog import LANGUAGES, Catalog, Incident, Language
+from readyonce.catalog import Catalog, Incident
+from readyonce.project import LANGUAGES, Language
 from readyonce.words import say
 
 ATOM = "http://www.w3.org/2005/Atom"

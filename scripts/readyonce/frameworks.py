@@ -1,172 +1,31 @@
-"""The fix in the reader's own stack: `snippets/frameworks/`, the tabs made from it, and the runs that prove it.
-
-Each form of a setting is run, or stands in a source. `run/` holds the scripts; `run/watch.py` tells what reached torch, and
-`python -m readyonce.frameworks ENVIRONMENT SCRIPT [WORD]` stores that in `runs.json`.
-"""
+"""The fix in the reader's own stack: the tabs made from `snippets/frameworks/`, and whether runs prove what they say."""
 
 from __future__ import annotations
 
-import datetime
 import itertools
 import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
 import textwrap
-from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal
-
-from pydantic import Field, StringConstraints, model_validator
+from typing import Any
 
 from readyonce import articles
-from readyonce.catalog import (
-    Affected,
-    Catalog,
-    EnvironmentName,
-    Keys,
-    Language,
-    Model,
-    NonEmpty,
-    Rule,
+from readyonce.catalog import Catalog, add
+from readyonce.facts import bounds, of_command, version
+from readyonce.project import Language
+from readyonce.reading import Keys
+from readyonce.schema import (
+    Default,
+    Form,
+    FrameworkFile,
     Setting,
-    Slug,
-    Source,
-    Text,
-    Title,
-    add,
-    read,
+    Versions,
 )
-from readyonce.facts import Where, bounds, fits, of_command, version
 from readyonce.words import WORDS, cite_all, code, run_address, say, table
 
-Checkpointing = Literal["reentrant", "non-reentrant", "none"]
 WANTED: dict[Setting, tuple[str, object]] = {  # what a run must show
     "checkpointing": ("checkpointing", "non-reentrant"),
     "find-unused": ("find_unused_parameters", True),
 }
-TIME_LIMIT = 600  # seconds for one script
-
-
-class Versions(Model):
-    package: NonEmpty | None = None  # whose versions these are, where it is not the framework's own
-    since: NonEmpty | None = None
-    before: NonEmpty | None = None
-    when: Text | None = None  # what else must hold
-
-    @property
-    def range(self) -> str:
-        return ", ".join(f"{sign} {it}" for sign, it in (("≥", self.since), ("<", self.before)) if it)
-
-
-class Form(Versions):
-    """How one setting is written. Without anything to write it cannot be set, and `reaches` is what one gets."""
-
-    setting: Setting
-    code: Annotated[str, StringConstraints(pattern=r"^[\w./-]+\.py:[\w-]+$")] | None = None  # FILE:SECTION
-    option: NonEmpty | None = None
-    yaml: NonEmpty | None = None
-    reaches: Checkpointing | None = None
-    text: Text | None = None
-    run: NonEmpty | None = None  # a key of runs.json, or a run of an incident: RO-0001/VARIANT@ENVIRONMENT
-    sources: list[Source] = []
-
-    @model_validator(mode="after")
-    def _shown_once_and_proven(self) -> Form:
-        shown = [it for it in (self.code, self.option, self.yaml) if it]
-        if len(shown) > 1 or (not shown and not self.text):
-            raise ValueError("write one of `code:`, `option:` and `yaml:`, or `text:` where it cannot be set")
-        if not self.run and not self.sources:
-            raise ValueError("it has neither `run:` nor `sources:`")
-        return self
-
-    @property
-    def language(self) -> str:
-        return "python" if self.code else "bash" if self.option else "yaml"
-
-
-class Default(Versions):
-    """Which checkpointing one gets who says nothing."""
-
-    value: Checkpointing
-    where: Where = {}  # facts of the run for which it holds
-    text: Text | None = None
-    run: NonEmpty | None = None  # a key of runs.json
-    sources: list[Source] = Field(min_length=1)
-
-
-class FrameworkFile(Model):
-    """`snippets/frameworks/<name>.yml`. With several in a log, the one with the highest `order` is the reader's."""
-
-    framework: Slug
-    title: Title
-    order: int
-    package: NonEmpty | None = None  # as its registry names it
-    logs: list[NonEmpty] = []  # by any of these a log shows it
-    commands: list[NonEmpty] = []  # how its commands begin
-    forms: list[Form] = Field(min_length=1)
-    defaults: list[Default] = []
-    base: Slug | None = None  # the framework whose options it takes too
-    keys: list[NonEmpty] = []  # by all of these a YAML file is known to be its own
-    marks: list[NonEmpty] = []  # by any of these options a script is known to take its arguments
-    processes: NonEmpty | None = None  # the variable that says how many; where it is not set, one
-    launch: list[Rule] = []  # what a command tells of a run
-
-
-class Seen(Model):
-    """What a script in `run/` did. With an environment, the tests run it again."""
-
-    date: str
-    environment: EnvironmentName | None = None
-    processes: int = 2
-    checkpointing: Checkpointing
-    find_unused_parameters: bool | None
-    error: NonEmpty | None = None  # its first line, where the script failed
-    versions: dict[str, str]
-
-
-class RunsFile(Model):
-    runs: dict[str, Seen]
-
-
-def load(catalog: Catalog) -> tuple[dict[str, FrameworkFile], dict[str, Seen]]:
-    """The files in their order, and the stored runs."""
-    folder = catalog.root / "snippets" / "frameworks"
-    found = {}
-    for path in sorted(folder.glob("*.yml")):
-        if file := read(catalog, path, FrameworkFile):
-            if file.framework != path.stem:
-                what = f"framework `{file.framework}` stands in {path.name}"
-                add(catalog, path, ("framework",), what, f"Write `framework: {path.stem}`, or rename the file.")
-            found[path.stem] = file
-    runs = read(catalog, folder / "runs.json", RunsFile) if found else None
-    ordered = dict(sorted(found.items(), key=lambda item: item[1].order))
-    return ordered, runs.runs if runs else {}
-
-
-def resolve(catalog: Catalog, path: Path, index: int, entry: Affected) -> Affected:
-    """With `default:`, the package and the range in which that framework's default is reentrant."""
-    if entry.default is None:
-        return entry
-    framework = catalog.frameworks.get(entry.default)
-    facts = {name: value for name, value in entry.where.items() if not isinstance(value, list)}
-    fitting = [it for it in framework.defaults if fits(it.where, facts)] if framework else []
-    found = [it for it in fitting if it.value == "reentrant"]
-    what = ""
-    if framework is None:
-        what = f"there is no framework `{entry.default}`"
-    elif not found:
-        what = f"no default of `{entry.default}` that fits is reentrant"
-    elif any(one.before != other.since for one, other in itertools.pairwise(found)):
-        what = f"the reentrant defaults of `{entry.default}` that fit are no single range"
-    if framework is None or what:
-        remedy = "Name a framework of snippets/frameworks/ with such `defaults:`, or write `package:` and its range."
-        add(catalog, path, ("affected", index, "default"), what, remedy)
-        return entry.model_copy(update={"package": entry.default})
-    package = found[0].package or framework.package
-    return entry.model_copy(update={"package": package, "introduced": found[0].since, "fixed": found[-1].before})
 
 
 # ------------------------------------------------------------------------------ showing
@@ -399,7 +258,7 @@ def _check_reached(catalog: Catalog, path: Path, where: Keys, run: str, key: str
     """A stored run that ended well, and showed what is said."""
     seen = catalog.stack_runs.get(run)
     if seen is None:
-        remedy = f"Run it: python -m readyonce.frameworks ENVIRONMENT {run}"
+        remedy = f"Run it: python -m readyonce.stack_runs ENVIRONMENT {run}"
         add(catalog, path, where, f"there is no stored run `{run}`", remedy)
         return
     if seen.error:
@@ -407,43 +266,3 @@ def _check_reached(catalog: Catalog, path: Path, where: Keys, run: str, key: str
     if getattr(seen, key) != wanted:
         what = f"`{run}` showed {key}: {json.dumps(getattr(seen, key))}, not {json.dumps(wanted)}"
         add(catalog, path, where, what, "The run is right. Mend the form.")
-
-
-# ------------------------------------------------------------------------------ running
-
-
-def run(root: Path, python: Path, script: str, *words: str) -> dict[str, Any]:
-    """Run a script under `watch.py` in two processes; returns what reached torch."""
-    from readyonce import lab
-
-    folder = root / "snippets" / "frameworks" / "run"
-    command = [*lab.torchrun(python, 2), folder / "watch.py", folder / script, *words]
-    with tempfile.TemporaryDirectory() as scratch:
-        running = lab.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""})
-        with running as process, suppress(subprocess.TimeoutExpired):
-            process.wait(TIME_LIMIT)
-        said = lab.log_of(scratch)
-    if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
-        told: dict[str, Any] = json.loads(found[1])
-        return told
-    raise RuntimeError(f"{script} {' '.join(words)} told nothing: {lab.message_in(said) or said[-3000:]}")
-
-
-def main(environment: str, script: str, *words: str) -> None:
-    """`environment` is one of snippets/environments/, or the Python of one that is no list here."""
-    from readyonce import catalog, lab
-
-    root = catalog.find_root()
-    listed = os.path.sep not in environment
-    python = lab.interpreter(root, environment) if listed else Path(environment)
-    path = root / "snippets" / "frameworks" / "runs.json"
-    stored = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
-    told = {"date": datetime.date.today().isoformat(), "environment": environment if listed else None, "processes": 2}
-    told |= run(root, python, script, *words)
-    stored[" ".join((script, *words))] = told
-    path.write_text(json.dumps({"runs": dict(sorted(stored.items()))}, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(told))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

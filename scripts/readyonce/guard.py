@@ -11,7 +11,9 @@ from typing import Any
 import yaml
 
 from readyonce import links
-from readyonce.catalog import GUARD, SILENT, Catalog, Incident, Language, Run
+from readyonce.catalog import Catalog, Incident
+from readyonce.project import Language
+from readyonce.schema import GUARD, SILENT, Run
 from readyonce.words import run_address, say, table
 
 FOLDER, SCRIPT = GUARD.rsplit("/", 1)

@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from readyonce import ending, project
-from readyonce.catalog import GUARD, MATCH, Catalog, Declaration, Environment, Evidence, Incident, Outcome, Run, Variant
+from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.facts import Value, of_command
 from readyonce.lint import rules as lint_rules
 from readyonce.lint.launch import Reader
+from readyonce.schema import GUARD, MATCH, Declaration, Environment, Evidence, Outcome, Run
 
 WORKER = Path(__file__).with_name("worker.py")
 START_LIMIT = 180  # seconds for imports

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from readyonce import ending
-from readyonce.catalog import MATCH, Catalog, Incident, Outcome, Variant
+from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running, with_lines
+from readyonce.schema import MATCH, Outcome
 
 # Torch's threads, now and then, when a framework ends without a barrier and all is saved: not an outcome.
 TEARDOWN = "terminate called without an active exception"

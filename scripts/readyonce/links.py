@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from readyonce.catalog import Language
+    from readyonce.project import Language
 
 # Where a forge takes a new issue, by a word in the repository's address; what is known of the error stands for {}.
 ISSUES = {

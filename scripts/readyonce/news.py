@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 
 from readyonce import catalog, history
-from readyonce.catalog import Affected, Fix, Outcome, Verdict
+from readyonce.schema import Affected, Fix, Outcome, Verdict
 from readyonce.verdicts import judge
 
 DAYS = 40  # looked back at most; each takes about half a second

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from readyonce import project
-from readyonce.catalog import CatalogError, Problem
+from readyonce.reading import CatalogError, Problem
 
 RULES = (
     "default-src 'none'; script-src 'self' {}; style-src 'self'; img-src 'self' data:; font-src 'self'; "

@@ -21,25 +21,11 @@ from typing import Any
 import yaml
 
 from readyonce import api, articles, chart, counts, decision, feed, frameworks, guard, history, links, news, rules
-from readyonce.catalog import (
-    BASELINE,
-    LANGUAGES,
-    SILENT,
-    Affected,
-    Catalog,
-    Environment,
-    FamilyFile,
-    Incident,
-    Language,
-    Matrix,
-    Observed,
-    Run,
-    Source,
-    Variant,
-    imports,
-)
+from readyonce.catalog import Catalog, Incident, Observed, Variant, imports
 from readyonce.conditions import in_words, part_in_words, parts
 from readyonce.lint import page as lint
+from readyonce.project import LANGUAGES, Language
+from readyonce.schema import BASELINE, SILENT, Affected, Environment, FamilyFile, Matrix, Run, Source
 from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
 from readyonce.words import (

@@ -7,7 +7,9 @@ import re
 from typing import Any
 
 from readyonce import frameworks, links
-from readyonce.catalog import LANGUAGES, Catalog, Language, Question
+from readyonce.catalog import Catalog
+from readyonce.project import LANGUAGES, Language
+from readyonce.schema import Question
 
 
 def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from readyonce.catalog import CatalogError, Problem
+from readyonce.reading import CatalogError, Problem
 
 SKELETON = Path(__file__).with_name("skeleton")
 PLACES = {

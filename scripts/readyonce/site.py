@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import urlsplit
 
-from readyonce import book, catalog, check, history, links, policy, render, slim
-from readyonce.catalog import Language
+from readyonce import book, catalog, check, history, links, policy, reading, render, slim
+from readyonce.project import Language
 from readyonce.terminal import printable
 
 if TYPE_CHECKING:
@@ -343,5 +343,5 @@ def _rebuild_on_change(root: Path, changed: threading.Event) -> None:
         try:
             build(root, take_along=False)
         except Exception as error:  # what is wrong with the sources, until it is mended
-            told = error if isinstance(error, catalog.CatalogError) else check.or_raise(root, error)
+            told = error if isinstance(error, reading.CatalogError) else check.or_raise(root, error)
             print(printable(str(told)), file=sys.stderr, flush=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from readyonce.catalog import Case, Catalog, Claim, Incident, Observed, Prediction, Verdict
+from readyonce.catalog import Catalog, Incident, Observed
 from readyonce.facts import Leaf, separate
+from readyonce.schema import Case, Claim, Prediction, Verdict
 
 CORNER = 1 / 8  # a claim that comes true in less than this part of its runs does not hold; where it does is a corner
 

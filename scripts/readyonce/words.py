@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from readyonce.catalog import Catalog, Language, Run, Source, address_of
+from readyonce.catalog import Catalog
+from readyonce.project import Language
+from readyonce.schema import Run, Source, address_of
 
 NO_BREAK_HYPHEN = "\N{NON-BREAKING HYPHEN}"
 

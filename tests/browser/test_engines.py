@@ -7,7 +7,7 @@ import time
 import pytest
 
 from readyonce import report, rules
-from readyonce.catalog import LANGUAGES
+from readyonce.project import LANGUAGES
 from support.logs import (
     CHANGES,
     CONFUSERS,

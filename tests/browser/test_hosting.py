@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from readyonce import catalog
+from readyonce import reading
 from support.browser import visit
 from support.hosting import HOSTING
 from support.project import ROOT
@@ -85,7 +85,7 @@ def test_content_types(address, name, kind):
 
 def test_gitlab_calls_what_is_there():
     """Not run on GitLab: what can be told here is that its commands and variables exist."""
-    job = catalog.parse_yaml((HOSTING / "gitlab-ci.yml").read_text(encoding="utf-8"))["pages"]
+    job = reading.parse_yaml((HOSTING / "gitlab-ci.yml").read_text(encoding="utf-8"))["pages"]
     *_, built, moved = job["script"]
     assert built == "make site" and job["artifacts"]["paths"] == [moved.split()[-1]]
     for line in job["script"]:

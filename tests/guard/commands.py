@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from readyonce import catalog, lab, launch
+from readyonce import catalog, lab, launch, schema
 
 RUNS = [  # incident, variant, environment: each framework's silent ones, and right ones beside them
     ("RO-0002", "command-vision-both-find-unused-false", "ms-swift-3.5.3"),
@@ -31,7 +31,7 @@ RUNS = [  # incident, variant, environment: each framework's silent ones, and ri
 ]
 SCRIPTS = [("trl_sft.py", "old", "ms-swift-4.6.0")]  # of snippets/frameworks/run/, with the TRL of that environment
 ROOT = Path(__file__).resolve().parents[2]
-GUARD = ROOT / catalog.GUARD
+GUARD = ROOT / schema.GUARD
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import shutil
 import pytest
 import yaml
 
-from readyonce import articles, catalog, cli, decision, render
+from readyonce import articles, catalog, cli, decision, reading, render
 from support.project import ROOT, copy_of
 
 SEED, CHANGES = 20261122, 2000
@@ -65,7 +65,7 @@ def told(small, remembered, monkeypatch, capsys):
     monkeypatch.setattr(cli, "ENDING", [])
     monkeypatch.setattr(cli, "_keep_all", lambda: None)
     monkeypatch.setattr(articles, "read", functools.lru_cache(1000)(articles.read))
-    parse = catalog.parse_yaml
+    parse = reading.parse_yaml
     parsed = functools.lru_cache(1000)(lambda text: json.dumps(parse(text)))
 
     def quick(text):
@@ -130,7 +130,7 @@ def change(chance: random.Random, data: bytes, suffix: str) -> bytes:
 
 def restructured(chance: random.Random, text: str) -> str:
     """Sound JSON, which is YAML too, with one value gone or another."""
-    value = json.loads(json.dumps(catalog.parse_yaml(text), default=str))
+    value = json.loads(json.dumps(reading.parse_yaml(text), default=str))
     inside, key = {"": value}, ""
     while isinstance(inside[key], dict | list) and inside[key] and chance.random() < 0.9:
         inside = inside[key]

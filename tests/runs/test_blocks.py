@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from readyonce import articles, catalog, check, render
-from readyonce.catalog import LANGUAGES
+from readyonce import articles, catalog, check, reading, render
+from readyonce.project import LANGUAGES
 from support.project import ROOT
 
 PAGES = [articles.read(path) for language in LANGUAGES for path in sorted((ROOT / "docs" / language).rglob("*.md"))]
@@ -60,7 +60,7 @@ def test_block(page, block):
         case "json":
             accepted_by_deepspeed(json.loads(text))
         case "yaml":
-            assert catalog.parse_yaml(text) is not None
+            assert reading.parse_yaml(text) is not None
         case language:
             pytest.fail(f"a block with language {language!r} is not tested")
     # What needs the whole project: options, includes and the like.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from readyonce import canary, catalog, cli, frameworks, lab
+from readyonce import canary, catalog, cli, lab, schema, stack_runs
 from support.project import edit
 
 # Commands that need no torch: they fail in known words.
@@ -156,7 +156,7 @@ def test_a_default_that_moved(toy, monkeypatch):
         "find_unused_parameters": None,
     }
     known = catalog.load(toy.root)
-    seen = frameworks.Seen.model_validate({**stored, "versions": {}})
+    seen = schema.Seen.model_validate({**stored, "versions": {}})
     elsewhere = seen.model_copy(update={"environment": None})
     known.stack_runs = {"same.py": seen, "moved.py unset": seen, "failed.py": seen, "elsewhere.py": elsewhere}
     told = {
@@ -169,7 +169,7 @@ def test_a_default_that_moved(toy, monkeypatch):
             raise RuntimeError(f"{script} told nothing")
         return told[script]
 
-    monkeypatch.setattr(frameworks, "run", run)
+    monkeypatch.setattr(stack_runs, "run", run)
     changes = canary.watch(known, []).changes
     assert [(it.subject, it.what) for it in changes] == [
         ("moved.py unset", "checkpointing that reaches torch then: non-reentrant; now: reentrant"),
@@ -190,8 +190,8 @@ def test_a_set_that_does_not_resolve_stops_nothing(toy):
 
 def test_what_counts_as_the_same():
     def differs(then, now) -> bool:
-        declared = catalog.Declaration(outcome="error", error="x")
-        run = catalog.Run(variant="v", outcome="error", error="x", message=then, repeats=1, alone=True, seconds=1)
+        declared = schema.Declaration(outcome="error", error="x")
+        run = schema.Run(variant="v", outcome="error", error="x", message=then, repeats=1, alone=True, seconds=1)
         return canary.difference(declared, run, lab.Observation("v", "error", "x", message=now)) is not None
 
     assert not differs("at 0x7f3a, rank 0: 1 2 3\n in /tmp/a/b.py", "at 0xdead, rank 1: 6 7\n\n in  /var/b.py")
@@ -202,8 +202,8 @@ def test_what_counts_as_the_same():
 
 @pytest.mark.parametrize("now, said", [(0.209, None), (0.23, ("gradient error then: 0.2; now: 0.23", ""))])
 def test_a_moved_gradient_error(now, said):
-    declared = catalog.Declaration(outcome="diverge")
-    run = catalog.Run(variant="v", outcome="diverge", gradient_error=0.2, repeats=5, alone=True, seconds=1)
+    declared = schema.Declaration(outcome="diverge")
+    run = schema.Run(variant="v", outcome="diverge", gradient_error=0.2, repeats=5, alone=True, seconds=1)
     seen = lab.Observation("v", "diverge", gradient_error=now)
     assert canary.difference(declared, run, seen) == said
 

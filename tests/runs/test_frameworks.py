@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from readyonce import lab, launch
-from readyonce.catalog import BASELINE
+from readyonce.schema import BASELINE
 from support.project import KNOWN, selected
 
 

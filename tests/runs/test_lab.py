@@ -18,7 +18,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from readyonce import catalog, ending, lab, launch, project
+from readyonce import catalog, ending, lab, launch, project, schema
 from support.project import ROOT, as_in_a_terminal, command
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
@@ -465,7 +465,7 @@ def test_evidence_is_whole_whoever_writes_it_and_is_killed():
         assert told.returncode == 0, told.stderr
         for left in path.parent.glob("*.new"):
             os.utime(left, (0, 0))
-        evidence = catalog.Evidence(environment=environment, runs=[])
+        evidence = schema.Evidence(environment=environment, runs=[])
         assert lab.write(SimpleNamespace(folder=Path(folder)), evidence) == path and json.loads(path.read_bytes())
         assert os.listdir(path.parent) == [path.name]
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from readyonce import lab, launch
-from readyonce.catalog import Incident, IncidentFile, Text, Variant
+from readyonce.catalog import Incident, Variant
+from readyonce.schema import IncidentFile, Text
 
 TINY = """
 import json, sys

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from readyonce import articles, lab
-from readyonce.catalog import LANGUAGES
+from readyonce.project import LANGUAGES
 from support.project import ROOT
 
 REPORTS = sorted(path.name for path in (ROOT / "snippets" / "upstream").iterdir())

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import zipfile
 
-from readyonce import catalog
+from readyonce import reading
 from support.logs import LOGS, read
 from support.project import KNOWN, ROOT
 
@@ -53,7 +53,7 @@ def test_wheel_works_without_project_and_dependencies(tmp_path):
         assert article.returncode == 0 and KNOWN.incidents["RO-0001"].file.title[language] in article.stdout
     assert readyonce("explain", "RO-9999").returncode == 2
     (tmp_path / "train.sh").write_text("NPROC_PER_NODE=2 swift sft --model m\n", encoding="utf-8")
-    (hook,) = catalog.parse_yaml((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (hook,) = reading.parse_yaml((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     program, *words = hook["entry"].split()
     said = readyonce(*words, "--with", "ms-swift==3.5.3", "train.sh")
     assert program == "readyonce" and said.returncode == 1 and "[ddp-ready-twice]" in said.stdout, said.stderr

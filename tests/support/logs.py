@@ -6,22 +6,22 @@ import json
 import random
 import re
 
-from readyonce import catalog, diagnose, rules
-from readyonce.catalog import LANGUAGES
+from readyonce import diagnose, reading, rules
+from readyonce.project import LANGUAGES
 from support.project import KNOWN, TESTS, command
 
 RULES = rules.compile_rules(KNOWN)
 ENGINE = diagnose.Rules(RULES)
 LOGS = sorted((TESTS / "logs").glob("*.log"))
-CONFUSERS = catalog.parse_yaml((TESTS / "confusers.yml").read_text(encoding="utf-8"))
-MESSAGES = catalog.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
+CONFUSERS = reading.parse_yaml((TESTS / "confusers.yml").read_text(encoding="utf-8"))
+MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
 
 
 def read(path):
     """(what is expected, the log); `begins` are the first letters of the winning line."""
     lines = path.read_text(encoding="utf-8").split("\n")
     head = [line[2:].strip() for line in lines if line.startswith("#?")]
-    expected = catalog.parse_yaml("\n".join(head))
+    expected = reading.parse_yaml("\n".join(head))
     if line := expected.get("line"):
         expected["begins"] = letters(re.sub(r"^\[rank\d\]: *", "", lines[int(line) - 1]))[:22]
     return expected, "\n".join(lines[len(head) :])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from readyonce import catalog, check, lab, render, site
+from readyonce import catalog, check, lab, reading, render, schema, site
 from support.project import ROOT, TESTS, command, copy_of, edit
 
 FAULTS = sorted((TESTS / "faults").glob("*.yml"))
@@ -38,12 +38,12 @@ def one(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
 def test_fault(one, remembered, path):
-    fault = catalog.parse_yaml(path.read_text(encoding="utf-8"))
+    fault = reading.parse_yaml(path.read_text(encoding="utf-8"))
     with committed(one, fault):
         judge(one, fault, check.problems(catalog.load(one)))
 
 
-def judge(copy: Path, fault: dict, found: list[catalog.Problem]) -> None:
+def judge(copy: Path, fault: dict, found: list[reading.Problem]) -> None:
     file = fault.get("file") or fault["edit"]
     wanted = [{"file": file, "says": fault["says"]}, *fault.get("also", [])]
     said = [one.file == it["file"] and it["says"] in one.what for one, it in zip(found, wanted)]
@@ -88,7 +88,7 @@ def commit(copy: Path, fault: dict) -> None:
 
 def test_all_faults_in_one_go(copy):
     names = ("heading-without-id", "dead-link", "unknown-error-family", "symlink-under-snippets")
-    faults = [catalog.parse_yaml((FAULTS[0].parent / f"{name}.yml").read_text(encoding="utf-8")) for name in names]
+    faults = [reading.parse_yaml((FAULTS[0].parent / f"{name}.yml").read_text(encoding="utf-8")) for name in names]
     for fault in faults:
         commit(copy, fault)
     told = command("check", root=copy)
@@ -99,15 +99,15 @@ def test_all_faults_in_one_go(copy):
 
 def test_a_wrong_kind_of_value_is_told_in_our_words():
     path = ROOT / "snippets/RO-0005/incident.yml"
-    data = catalog.parse_yaml(path.read_text(encoding="utf-8"))
+    data = reading.parse_yaml(path.read_text(encoding="utf-8"))
     told = set()
     for wrong in ([], "", 5, {"a": 1}):
         for within, key in places(data):
             right, within[key] = within[key], wrong
             try:
-                catalog.IncidentFile.model_validate(data)
+                schema.IncidentFile.model_validate(data)
             except ValidationError as error:
-                told |= {(what, remedy) for _, what, remedy in catalog._explained(error.errors())}
+                told |= {(what, remedy) for _, what, remedy in reading.explained(error.errors())}
             within[key] = right
     assert len(told) > 100
     assert not [it for it in told if re.search(r"Input|Value error|something else|Field|valid ", "".join(it))]
@@ -160,5 +160,5 @@ def test_a_title_is_no_place_for_markup(copy):
     edit(copy / "docs/en/contributing.md", "title: ", f"title: {script}")
     assert "the title has markup" in {problem.what for problem in check.problems(catalog.load(copy))}
     edit(copy / "snippets/RO-0001/incident.yml", "  en: Swift GRPO", f"  en: {script}Swift GRPO")
-    with pytest.raises(catalog.CatalogError, match="incident.yml:7: .* is no value"):
+    with pytest.raises(reading.CatalogError, match="incident.yml:7: .* is no value"):
         site.build(copy, take_along=False)

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from readyonce import articles
-from readyonce.catalog import LANGUAGES
+from readyonce.project import LANGUAGES
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

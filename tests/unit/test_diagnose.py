@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from readyonce import diagnose, report, rules
-from readyonce.catalog import LANGUAGES
+from readyonce.project import LANGUAGES
 from support.logs import (
     CHANGES,
     CONFUSERS,

@@ -5,10 +5,10 @@
 
 import pytest
 
-from readyonce import catalog
+from readyonce import reading, schema
 from support.project import KNOWN, TESTS
 
-MESSAGES = catalog.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
+MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("entry", MESSAGES, ids=lambda entry: entry["family"])
@@ -28,11 +28,11 @@ def test_every_wording_is_that_of_a_real_message(name):
         if run.error == name
     ]
     for wording in KNOWN.families[name].wordings:
-        assert any(catalog._wording_matches(wording, message) for message in messages), wording.all
+        assert any(schema._wording_matches(wording, message) for message in messages), wording.all
 
 
 def test_the_public_reports_are_of_families_that_exist():
-    reports = catalog.parse_yaml((TESTS / "reports.yml").read_text(encoding="utf-8"))
+    reports = reading.parse_yaml((TESTS / "reports.yml").read_text(encoding="utf-8"))
     named = {name for kind in ("logs", "titles", "sentences") for name in reports[kind]}
     assert named <= set(KNOWN.families)
 

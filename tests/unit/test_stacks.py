@@ -6,7 +6,7 @@ import re
 import pytest
 
 from readyonce import diagnose, frameworks, render, report, rules
-from readyonce.catalog import LANGUAGES
+from readyonce.project import LANGUAGES
 from support.project import KNOWN, ROOT, command
 
 FORMS = [

@@ -2,20 +2,20 @@
 
 import pytest
 
-from readyonce import catalog
+from readyonce import schema
 from readyonce.catalog import Observed
 from readyonce.verdicts import Judged, _verdict, judge
 from support.project import KNOWN
 
 
-def claim(**changes) -> catalog.Claim:
+def claim(**changes) -> schema.Claim:
     text = {"en": "x", "zh": "x"}
     given = {"text": text, "note": text, "basis": "run", "scope": {}, "predicts": "match", "advice": "yes"}
-    return catalog.Claim.model_validate(given | changes)
+    return schema.Claim.model_validate(given | changes)
 
 
 def judged(predicted: str | None, outcome: str, error: str | None = None) -> Judged:
-    run = catalog.Run(variant="v", outcome=outcome, error=error, repeats=1, alone=True, seconds=1)
+    run = schema.Run(variant="v", outcome=outcome, error=error, repeats=1, alone=True, seconds=1)
     return Judged(Observed(None, None, "current", run, {}), predicted, None)
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 from typing import Any
 
 from readyonce import rules as diagnosis
-from readyonce.catalog import Catalog, Language
+from readyonce.catalog import Catalog
 from readyonce.lint import examples, report
 from readyonce.lint import judge as judging
 from readyonce.lint.launch import LAUNCHERS, Reader
 from readyonce.lint.rules import compile_rules
+from readyonce.project import Language
 from readyonce.words import code, say, table
 
 EXAMPLE = "lint/example.sh"  # under snippets/

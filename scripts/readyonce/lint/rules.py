@@ -6,7 +6,8 @@ from typing import Any
 
 from readyonce.catalog import Catalog, Observed
 from readyonce.facts import Leaf, separate
-from readyonce.frameworks import FrameworkFile, shown
+from readyonce.frameworks import shown
+from readyonce.schema import FrameworkFile
 from readyonce.words import run_id
 
 
