@@ -19,9 +19,14 @@ SECTIONS = ("fix", "case", "error", "cause", "claims", "otherwise", "affected", 
 LAB_BOOK = ("reproduce", "runs", "evidence")  # of the page beside it
 
 _HEADING = re.compile(r"^(#{1,6}) +(.*?)(?: *\{#([\w-]+)[^}]*\})? *$")
-_FENCE = re.compile(r"^(\s*)(`{3,})\s*(\w*)(.*)$")
+_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*(\w*)(.*)$")
 _INCLUDE = re.compile(r'^\s*--8<-- "([^":]+)(?::([\w-]+))?"\s*$')
-_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_LINK = re.compile(
+    r"\]\(\s*<?([^)\s>]+)>?(?:\s+[\"'][^)]*)?\)"  # [text](target), also with a title
+    r"|^ {0,3}\[[^\]]+\]:\s+<?([^\s>]+)"  # [name]: target
+    r"|\bhref=\"([^\"]*\.md(?:#[^\"]*)?|#[^\"]+)\""  # others are of the page's address, which the tests of the site follow
+    r"|<(https?://[^>\s]+)>"
+)
 _MARK = re.compile(r"--8<-- \[(start|end):")
 
 
@@ -97,7 +102,7 @@ def read(path: Path, text: str | None = None) -> Page:
     while number < len(lines):
         line, number = lines[number], number + 1
         # A plain test first: most lines are none of these.
-        if "```" in line and (fence := _FENCE.match(line)):
+        if ("```" in line or "~~~" in line) and (fence := _FENCE.match(line)):
             begin, content = number, []
             while number < len(lines) and lines[number].strip() != fence[2]:
                 content.append(lines[number])
@@ -110,8 +115,9 @@ def read(path: Path, text: str | None = None) -> Page:
             page.includes.append(include)
         elif line[:1] == "#" and (heading := _HEADING.match(line)):
             page.headings.append(Heading(number, len(heading[1]), heading[2], heading[3]))
-        elif "](" in line:
-            page.links += [(number, target) for target in _LINK.findall(re.sub(r"`[^`]*`", "", line))]
+        if "](" in line or "]:" in line or '="' in line or "<http" in line:
+            found_here = _LINK.finditer(re.sub(r"`[^`]*`", "", line))
+            page.links += [(number, next(filter(None, found.groups()))) for found in found_here]
     return page
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # each command reads in what it needs: the catalogue costs mo
     from readyonce.lab import Observation
     from readyonce.lint.judge import Finding
     from readyonce.lint.launch import Launch
-    from readyonce.schema import Declaration, Run
+    from readyonce.schema import Declaration
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
 SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
@@ -315,7 +315,7 @@ def _run(options: argparse.Namespace) -> int:
         agrees = seen.agrees_with(declared)
         good &= agrees
         mark = "as declared" if agrees else f"DECLARED: {declared}"
-        print(f"{seen.variant:{width}}  {_short(seen):34}  {mark}", flush=True)
+        print(f"{seen.variant:{width}}  {seen.short:34}  {mark}", flush=True)
 
     repros = [variant for variant in variants.values() if not variant.is_command]
     if repros:
@@ -334,7 +334,10 @@ def facts(options: argparse.Namespace) -> int:
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
     if options.write:
-        return _write_facts(known)
+        from readyonce import verify
+
+        verify.rewrite_facts(known, _say)
+        return GOOD
     from readyonce.facts import separate
 
     query: dict[str, Condition] = {}
@@ -361,25 +364,8 @@ def _path(leaf: Leaf) -> str:
     )
 
 
-def _write_facts(known: Catalog) -> int:
-    """A word of the vocabulary changed: the runs need not be run again for it."""
-    from readyonce import lab
-
-    for incident in known.incidents.values():
-        for name, evidence in (incident.evidence | incident.one_device).items():
-            own = lab.folder(known.root, name) / "bin" / "python"
-            python = own if own.is_file() else lab.interpreter(known.root, "current", _say)
-            variants = [incident.variants[run.variant] for run in evidence.runs]
-            told = lab.facts_of(known, incident, variants, python, evidence.environment.versions)
-            runs = [run.model_copy(update={"facts": told[run.variant]}) for run in evidence.runs]
-            if runs != evidence.runs:
-                path = lab.write(incident, evidence.model_copy(update={"runs": runs}))
-                print(f"wrote {path.relative_to(known.root)}", flush=True)
-    return GOOD
-
-
-def verify(options: argparse.Namespace) -> int:
-    from readyonce import catalog, lab
+def verify_(options: argparse.Namespace) -> int:
+    from readyonce import catalog, verify
 
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
@@ -392,160 +378,14 @@ def verify(options: argparse.Namespace) -> int:
     if options.environment and options.environment not in environments:
         of = incidents[0].id if len(incidents) == 1 else "No incident of these"
         raise _usage(f"{of} is not run in `{options.environment}`, but in: {', '.join(environments)}")
+    environments = [options.environment] if options.environment else environments
+    wanted = verify.Wanted(options.write, options.isolated, options.missing, options.guard, _say, _progress)
     count = 0
-    for environment in [options.environment] if options.environment else environments:
-        for incident in (it for it in incidents if environment in it.environments):
-            try:
-                faults = _verify(root, known, incident, environment, options)
-            except lab.LabError as error:  # the other environments do not stop for it
-                recorded = incident.evidence.get(environment)
-                faults = [] if recorded and recorded.not_run else [f"{incident.id} in {environment}: {error}"]
-                if not faults:
-                    print(f"{incident.id} in {environment}: not run; it is recorded why", flush=True)
-                if options.write and not (recorded and recorded.runs):  # what once ran is not thrown away
-                    lab.write(incident, lab.not_run(root, environment, str(error)))
-            for fault in faults:
-                print(printable(fault), file=sys.stderr, flush=True)
-            count += len(faults)
+    for difference in verify.differences(known, incidents, environments, wanted):
+        print(printable(difference), file=sys.stderr, flush=True)
+        count += 1
     print("As declared." if not count else f"{_count(count, 'difference')}.")
     return DIFFERENT if count else GOOD
-
-
-def _watched(run: Run, told: dict[str, dict[str, Any] | None]) -> Run:
-    """A run with what the guard said of it, where it was there."""
-    from readyonce.schema import Guard
-
-    if run.variant not in told:
-        return run
-    said = told[run.variant]
-    return run.model_copy(update={"guard": Guard(**said) if said else None})
-
-
-def _record_guard(
-    known: Catalog, incident: Incident, environment: str, python: Path, options: argparse.Namespace
-) -> list[str]:
-    """Run each variant once with the guard, which only records; store it, or compare it with what is stored."""
-    from readyonce import lab
-
-    recorded, label = incident.evidence[environment], f"{incident.id} in {environment}"
-    variants = [
-        incident.variants[run.variant]
-        for run in recorded.runs
-        if not incident.variants[run.variant].is_command
-        and run.outcome != "hang"
-        and not (options.missing and run.guard)
-    ]
-    told: dict[str, dict[str, Any] | None] = {}
-    for name, said in lab.guarded(known, incident, variants, python):
-        told[name] = said
-        _progress(f"{label}: {len(told)} of {len(variants)}  {name}")
-    _progress("")
-    watched = [_watched(run, told) for run in recorded.runs]
-    if options.write:
-        lab.write(incident, recorded.model_copy(update={"runs": watched}))
-        return []
-    return [
-        f"{label}: {now.variant}: the guard said {now.guard}, stored {then.guard}"
-        for now, then in zip(watched, recorded.runs)
-        if now.guard != then.guard
-    ]
-
-
-def _verify(root: Path, known: Catalog, incident: Incident, environment: str, options: argparse.Namespace) -> list[str]:
-    """Run an incident's variants in one environment; returns a line for each difference."""
-    from readyonce import lab, launch
-    from readyonce.schema import Evidence
-
-    python = lab.interpreter(root, environment, _say)
-    declared_here = [v for v in incident.variants.values() if environment in v.declared]
-    stored = incident.evidence.get(environment)
-    if options.guard:
-        return _record_guard(known, incident, environment, python, options)
-    if options.missing:
-        declared_here = [v for v in declared_here if not incident.run(v.name, environment)]
-        if not declared_here:
-            return []
-    variants = [v for v in declared_here if not v.is_command]
-    of_framework = [v for v in declared_here if v.is_command]
-    unusable = [v for v in incident.variants.values() if environment in v.unusable]
-    label = f"{incident.id} in {environment}"
-    done = 0
-
-    def tick(seen: Observation) -> None:
-        nonlocal done
-        done += 1
-        _progress(f"{label}: {done} of {total}  {seen.variant}")
-
-    hanging = [v for v in variants if v.declared[environment].outcome == "hang"]
-    shared: list[Observation] = []
-    single: dict[str, Observation] = {}
-    if not options.isolated and variants:
-        # A variant that hangs would take the others' launch with it.
-        jobs = [(v, lab.REPEATS[v.declared[environment].outcome]) for v in variants if v not in hanging]
-        total = sum(repeats for _, repeats in jobs) + len(hanging)
-        shared = lab.together(known, incident, jobs, python, tick)
-        for variant in hanging:
-            shared.append(lab.alone(known, incident, variant, python))
-            tick(shared[-1])
-    if options.isolated or options.write:
-        done, total = 0, len(variants)
-        for seen in lab.each_alone(known, incident, variants, python):
-            single[seen.variant] = seen
-            tick(seen)
-    ended: list[Observation] = []
-    if of_framework or unusable:
-        done, total = 0, len(of_framework) + len(unusable)
-        with launch.Commands(known, incident, python) as commands:
-            for variant in of_framework:
-                single[variant.name] = commands.run(variant)
-                tick(single[variant.name])
-            for variant in unusable:
-                run = commands.run if variant.is_command else partial(lab.alone, known, incident, python=python)
-                ended.append(run(variant))
-                tick(ended[-1])
-    _progress("")
-    faults = [
-        f"{label}: {seen.variant}: declared unusable, saw {_short(seen)}: declare that instead"
-        for seen in ended
-        if seen.outcome == "match" or seen.error
-    ]
-    for seen in [*shared, *single.values()]:
-        declared = incident.variants[seen.variant].declared[environment]
-        if not seen.agrees_with(declared):
-            details = seen.message or seen.log[-3000:]
-            faults.append(f"{label}: {seen.variant}: declared {declared}, saw {_short(seen)}\n{details}".rstrip())
-        then = incident.run(seen.variant, environment)
-        was, is_now = then.gradient_error if then else None, seen.gradient_error
-        if not options.write and was is not None and is_now is not None and not lab.same_gradient_error(was, is_now):
-            faults.append(f"{label}: {seen.variant}: gradient error {is_now:.3g}, stored {was:.3g}")
-    if options.write:
-        described = lab.describe(environment, python)
-        facts = lab.facts_of(known, incident, declared_here, python, described.versions)
-        runs, disagreeing = lab.summarise(shared, single, facts)
-        faults += [f"{label}: {line}" for line in disagreeing]
-        if faults:
-            return [*faults, f"{label}: evidence not written, because of the lines above"]
-        if options.missing and stored and stored.runs:
-            if stored.environment.versions != described.versions:
-                return [f"{label}: its versions are not those of the stored runs: run it without --missing"]
-            runs = [*stored.runs, *runs]
-        recorded = {
-            command: lab.options_of(python, command)
-            for command, where in incident.file.commands.items()
-            if environment in where
-        }
-        useless, _ = lab.summarise([], {seen.variant: seen for seen in ended}, facts)
-        if environment == "current":
-            watched = dict(lab.guarded(known, incident, (v for v in variants if v not in hanging), python))
-            runs = [_watched(run, watched) for run in runs]
-        evidence = Evidence(environment=described, options=recorded, runs=runs, unusable=useless)
-        print(f"{label}: wrote {lab.write(incident, evidence).relative_to(root)}", flush=True)
-        if environment == "current" and (gpu := lab.gpu()):
-            alone = lab.on_one_device(known, incident, gpu, python)
-            print(f"{label}: wrote {lab.write(incident, alone).relative_to(root)}", flush=True)
-    else:
-        print(f"{label}: {_count(len(shared) + len(single), 'run')}", flush=True)
-    return faults
 
 
 def count(options: argparse.Namespace) -> int:
@@ -675,14 +515,6 @@ def serve(options: argparse.Namespace) -> int:
 
 
 # ------------------------------------------------------------------------------ words
-
-
-def _short(seen: Observation) -> str:
-    if seen.outcome == "error":
-        return f"error ({seen.error or 'of no known family'})"
-    if seen.gradient_error is not None:
-        return f"{seen.outcome}, gradient error {seen.gradient_error:.2g}"
-    return seen.outcome
 
 
 def _sentence(seen: Observation, variant: Variant) -> str:
@@ -851,7 +683,7 @@ def _parser() -> argparse.ArgumentParser:
 
     it = command(
         "verify",
-        verify,
+        verify_,
         "Runs every variant with repeats and compares with the declared outcomes.",
         "",
         "RO-0001",

@@ -76,6 +76,14 @@ class Observation:
     peak_memory: float | None = None
     log: str = ""
 
+    @property
+    def short(self) -> str:
+        if self.outcome == "error":
+            return f"error ({self.error or 'of no known family'})"
+        if self.gradient_error is not None:
+            return f"{self.outcome}, gradient error {self.gradient_error:.2g}"
+        return self.outcome
+
     def agrees_with(self, declared: Declaration) -> bool:
         return (self.outcome, self.error) == (declared.outcome, declared.error)
 
