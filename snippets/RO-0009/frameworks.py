@@ -1,0 +1,171 @@
+"""The losses of FlagEmbedding and sentence-transformers themselves, under DDP, with a small encoder.
+
+    torchrun --nproc-per-node 2 frameworks.py flagembedding
+
+The stated objective is the mean InfoNCE over all pairs of the global batch, as one process computes it. Needs FlagEmbedding,
+which brings sentence-transformers. Embeddings, gathering and loss are theirs; the encoder, the data and the loop are this file's.
+"""
+
+import copy
+import json
+import os
+import sys
+from datetime import timedelta
+from types import SimpleNamespace
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from FlagEmbedding.finetune.embedder.encoder_only.base.modeling import BiEncoderOnlyEmbedderModel
+from sentence_transformers.losses import MultipleNegativesRankingLoss
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+# --8<-- [start:variants]
+VARIANTS = {
+    "flagembedding": dict(of="flagembedding", gathers=True),  # --negatives_cross_device
+    "flagembedding-half": dict(of="flagembedding", gathers=True, reference="scaled"),  # compared with right / ranks
+    "flagembedding-ranks": dict(of="flagembedding", gathers=True, times="ranks"),  # the loss times the world size
+    "flagembedding-local": dict(of="flagembedding", gathers=False),
+    "flagembedding-local-own-objective": dict(of="flagembedding", gathers=False, reference="local"),
+    "mnrl-local": dict(of="mnrl", gathers=False),  # MultipleNegativesRankingLoss, as it is by default
+    "mnrl-local-own-objective": dict(of="mnrl", gathers=False, reference="local"),
+    "mnrl-gather": dict(of="mnrl", gathers=True),  # gather_across_devices=True
+    "mnrl-gather-ranks": dict(of="mnrl", gathers=True, times="ranks"),
+    "mnrl-gather-both": dict(of="mnrl", gathers=True, symmetric=True),  # passages against queries too
+}
+# --8<-- [end:variants]
+
+STEPS, PAIRS, WIDTH, SCALE = 3, 4, 8, 5.0
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = VARIANTS[variant]
+    design = ("all-queries", "slot") if s["of"] == "flagembedding" else ("own-queries", "grad")
+    gathers = dict(zip(("contrast", "gather"), design))
+    return {
+        "strategy": "ddp",
+        "tuning": "full",
+        "frozen": "none",
+        "checkpointing": "none",
+        "find_unused": False,
+        "static_graph": False,
+        "first_backward": "synchronises",
+        "runs": "last",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": 1,
+        "batch_size": PAIRS,
+        "optimizer": "sgd",
+        **(gathers if s["gathers"] else {"contrast": "local"}),
+        "loss_times": s.get("times", "one"),
+        "temperature": "fixed",
+        "directions": "both" if s.get("symmetric") else "one",
+        "rank_pairs": "equal",
+        "reference": {"local": "local-negatives"}.get(s.get("reference"), s.get("reference", "right")),
+    }
+
+
+# --8<-- [end:facts]
+
+
+class Encoder(nn.Module):
+    """What FlagEmbedding takes for a transformer, and sentence-transformers for a model."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+
+    def forward(self, features=None, inputs=None, attention_mask=None, return_dict=True):
+        if features is not None:
+            return {"sentence_embedding": self.layers(features["inputs"])}
+        return SimpleNamespace(last_hidden_state=self.layers(inputs)[:, None])
+
+
+# --8<-- [start:losses]
+def made(s, encoder):
+    """The wrapped model, and the framework's loss of two batches."""
+    if s["of"] == "flagembedding":
+        settings = dict(temperature=1 / SCALE, normalize_embeddings=True, negatives_cross_device=s["gathers"])
+        model = DistributedDataParallel(BiEncoderOnlyEmbedderModel(encoder, **settings).train())
+        return lambda queries, passages: model(queries=queries, passages=passages).loss
+    model = DistributedDataParallel(encoder)
+    settings = dict(scale=SCALE, gather_across_devices=s["gathers"])
+    if s.get("symmetric"):
+        settings |= dict(directions=("query_to_doc", "doc_to_query"), partition_mode="per_direction")
+    loss = MultipleNegativesRankingLoss(model, **settings)
+    return lambda queries, passages: loss([queries, passages], None)
+
+
+# --8<-- [end:losses]
+
+
+def run(variant):
+    """Train a variant; compare it, on every rank, with one process that saw all the pairs."""
+    s, rank, world_size = VARIANTS[variant], dist.get_rank(), dist.get_world_size()
+    data = torch.randn(STEPS, 2, world_size * PAIRS, WIDTH, generator=torch.Generator().manual_seed(1))
+    torch.manual_seed(0)
+    encoder = Encoder()
+    reference = copy.deepcopy(encoder)
+    loss_of, optimizer, first = made(s, encoder), torch.optim.SGD(encoder.parameters(), lr=0.1), None
+    for step in data:
+        mine = step[:, rank * PAIRS : (rank + 1) * PAIRS]
+        loss = loss_of(*({"inputs": it, "attention_mask": torch.ones(PAIRS, 1)} for it in mine))
+        (loss * (world_size if s.get("times") == "ranks" else 1)).backward()
+        first = torch.cat([p.grad.flatten().clone() for p in encoder.parameters()]) if first is None else first
+        optimizer.step()
+        optimizer.zero_grad()
+    return compare(variant, list(encoder.parameters()), first, *train_alone(reference, data, s))
+
+
+def train_alone(model, data, s):
+    """The same steps in one process: what the parameters must become, and the first gradient of the stated objective."""
+    optimizer, first = torch.optim.SGD(model.parameters(), lr=0.1), None
+    for step in data:
+        losses = []
+        for queries, passages in step.split(PAIRS, dim=1) if s.get("reference") == "local" else [step]:
+            queries, passages = (F.normalize(model.layers(it), dim=-1) for it in (queries, passages))
+            scores, targets = SCALE * queries @ passages.T, torch.arange(len(queries))
+            loss = F.cross_entropy(scores, targets)
+            losses.append((loss + F.cross_entropy(scores.T, targets)) / 2 if s.get("symmetric") else loss)
+        loss = sum(losses) / len(losses) / (dist.get_world_size() if s.get("reference") == "scaled" else 1)
+        loss.backward()
+        first = torch.cat([p.grad.flatten().clone() for p in model.parameters()]) if first is None else first
+        optimizer.step()
+        optimizer.zero_grad()
+    return list(model.parameters()), first
+
+
+def compare(variant, trained, gradient, reference, expected):
+    of_rank_0 = [p.detach().clone() for p in trained]
+    for p in of_rank_0:
+        dist.broadcast(p, src=0)
+    error, spread = (
+        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others)]).max().detach()
+        for others in (reference, of_rank_0)
+    )
+    for figure in (error, spread):
+        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
+    return {
+        "variant": variant,
+        "outcome": "match" if error <= 1e-5 else "diverge",
+        "gradient_error": error.item(),
+        "rank_spread": spread.item(),
+        "factor": round((gradient @ expected / (expected @ expected)).item(), 3),
+        "cosine": round(F.cosine_similarity(gradient, expected, dim=0).item(), 4),
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
+    if dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # the wrapper keeps gloo's threads; an ordinary exit aborts in one now and then
