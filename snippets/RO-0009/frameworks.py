@@ -16,8 +16,6 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from FlagEmbedding.finetune.embedder.encoder_only.base.modeling import BiEncoderOnlyEmbedderModel
-from sentence_transformers.losses import MultipleNegativesRankingLoss
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -90,9 +88,13 @@ class Encoder(nn.Module):
 def made(s, encoder):
     """The wrapped model, and the framework's loss of two batches."""
     if s["of"] == "flagembedding":
+        from FlagEmbedding.finetune.embedder.encoder_only.base.modeling import BiEncoderOnlyEmbedderModel
+
         settings = dict(temperature=1 / SCALE, normalize_embeddings=True, negatives_cross_device=s["gathers"])
         model = DistributedDataParallel(BiEncoderOnlyEmbedderModel(encoder, **settings).train())
         return lambda queries, passages: model(queries=queries, passages=passages).loss
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+
     model = DistributedDataParallel(encoder)
     settings = dict(scale=SCALE, gather_across_devices=s["gathers"])
     if s.get("symmetric"):

@@ -157,10 +157,10 @@ class Encoders(nn.Module):
 
 # --8<-- [start:fix]
 def info_nce(queries, passages, scale):
-    """A rank's own queries against the passages of all ranks; multiply it by nothing."""
-    everyone = torch.cat(torch.distributed.nn.functional.all_gather(passages))  # autograd brings the gradients back
-    targets = torch.arange(len(queries), device=queries.device) + dist.get_rank() * len(queries)
-    return F.cross_entropy(scale * queries @ everyone.T, targets)
+    parts = torch.distributed.nn.functional.all_gather(passages)  # has gradients
+    own = torch.arange(len(queries), device=queries.device)
+    targets = own + dist.get_rank() * len(queries)
+    return F.cross_entropy(scale * queries @ torch.cat(parts).T, targets)
 
 
 # --8<-- [end:fix]
