@@ -797,7 +797,8 @@ def advice(catalog: Catalog, language: Language) -> str:
             else:
                 cost = it.note if kind == "depends" else None
                 given = it.when.text if it.when else it.why or cost
-                under = f"<br>{given[language]}" if given else ""
+                shown = (_first_sentence(given[language]) if kind == "open" else given[language]) if given else ""
+                under = f"<br>{shown}" if shown else ""
                 head = f"#### {it.text[language]} {{ #{id} }}"
                 lines = ['<div class="ro-claim" markdown>', "", head, "", told + under, "", "</div>", ""]
             sections[kind].append(_from_root("\n".join(lines)))
@@ -994,7 +995,7 @@ def look_alike_page(family: FamilyFile, language: Language) -> str:
     """A page for each error, so that a search for its text leads to it alone."""
     title, description = (
         json.dumps(text, ensure_ascii=False)
-        for text in (family.title[language].replace("`", ""), _first_sentence(family.text[language]))
+        for text in (family.title[language].replace("`", ""), _first_sentence(family.text[language].replace("`", "")))
     )
     return (
         f"---\ntitle: {title}\ndescription: {description}\n---\n\n"
@@ -1003,7 +1004,7 @@ def look_alike_page(family: FamilyFile, language: Language) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"(?<=[.!?])\s|(?<=[。！？])", text.replace("`", ""), maxsplit=1)[0]
+    return re.split(r"(?<=[.!?])\s|(?<=[。！？])", text, maxsplit=1)[0]
 
 
 def _with_front_matter(text: str, incident: Incident, language: Language, lab_book: bool = False) -> str:
