@@ -152,10 +152,12 @@ def let_through(catalog: Catalog) -> dict[str, dict[Language, str]]:
 
 
 def unflagged(catalog: Catalog, pattern: str = "*") -> list[tuple[Incident, Run]]:
-    """The silent runs that it was with and said nothing of."""
+    """The silent runs, in every environment, that it was with and said nothing of."""
     return [
         (incident, run)
-        for incident, run in watched(catalog)
+        for incident in catalog.incidents.values()
+        for evidence in incident.evidence.values()
+        for run in evidence.runs
         if run.outcome in SILENT
         and run.guard
         and not run.guard.codes
