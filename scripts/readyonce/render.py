@@ -797,8 +797,8 @@ def advice(catalog: Catalog, language: Language) -> str:
             else:
                 cost = it.note if kind == "depends" else None
                 given = it.when.text if it.when else it.why or cost
-                shown = (_first_sentence(given[language]) if kind == "open" else given[language]) if given else ""
-                under = f"<br>{shown}" if shown else ""
+                text = given[language] if given else ""
+                under = text and f"<br>{_first_sentence(text) if kind == 'open' else text}"
                 head = f"#### {it.text[language]} {{ #{id} }}"
                 lines = ['<div class="ro-claim" markdown>', "", head, "", told + under, "", "</div>", ""]
             sections[kind].append(_from_root("\n".join(lines)))
