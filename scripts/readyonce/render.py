@@ -122,7 +122,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         else incident_table(catalog, language, with_error),
         "incidents-silent.md": incident_table(catalog, language, silent),
         "errors.md": errors(catalog, language),
-        "advice.md": advice(catalog, language),
+        "advice.md": advice(catalog, with_error, language),
+        "advice-silent.md": advice(catalog, silent, language),
         "silent.md": _sections(count=silent_count(catalog, language), runs=silent_table(catalog, language)),
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
@@ -771,13 +772,13 @@ def _told_news(catalog: Catalog, it: news.News, language: Language) -> Iterator[
         yield say("news-turned", language).format(run, code(environment), say(was, language), say(is_now, language))
 
 
-def advice(catalog: Catalog, language: Language) -> str:
-    """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it.
+def advice(catalog: Catalog, incidents: Iterable[Incident], language: Language) -> str:
+    """Every claim of these incidents, a section each: never follow it, follow it only if, it is true, or nothing settles it.
 
     A row says under which condition or at what cost, or why nothing settles it; the reasons and the runs are its incident's.
     """
     sections: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
-    for incident in catalog.incidents.values():
+    for incident in incidents:
         page, headed = f"incidents/{incident.id}.md", set()
         for name, it in incident.file.claims.items():
             judgement = judge(catalog, incident, name)

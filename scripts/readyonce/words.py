@@ -46,8 +46,8 @@ WORDS: dict[str, dict[Language, str]] = {
     "its-proof": {"en": "Its proof", "zh": "依据"},
     "lab-book": {"en": "Lab book", "zh": "实验记录"},
     "lab-book-link": {
-        "en": "[Lab book]({}){{ data-ro-lab-book }}: every run, and how to repeat it.",
-        "zh": "[实验记录]({}){{ data-ro-lab-book }}：所有运行，以及如何重跑。",
+        "en": "[Lab book]({}){{ data-ro-moved }}: every run, and how to repeat it.",
+        "zh": "[实验记录]({}){{ data-ro-moved }}：所有运行，以及如何重跑。",
     },
     "files": {"en": "Files", "zh": "全部文件"},
     "variant": {"en": "Variant", "zh": "变体"},

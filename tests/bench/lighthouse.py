@@ -21,7 +21,17 @@ from support.project import ROOT
 REPEATS = 3
 # One of each.
 KINDS = [
-    *("", "advice/", "already-trained/", "changes/", "concepts/ddp-ready/", "contributing/", "decision/", "diagnose/"),
+    *(
+        "",
+        "advice/",
+        "advice-silent/",
+        "already-trained/",
+        "changes/",
+        "concepts/ddp-ready/",
+        "contributing/",
+        "decision/",
+        "diagnose/",
+    ),
     *("errors/", "errors/ddp-ready-twice/", "errors/look-alikes/", "errors/look-alikes/hccl-ei0006/", "guard/"),
     *("incidents/", "incidents/RO-0001/", "incidents/RO-0001/evidence/", "incidents/RO-0001/files/"),
     *("lint/", "public-examples/", "tags/"),

@@ -33,6 +33,7 @@ KINDS = [
     "changes/",
     "decision/",
     "advice/",
+    "advice-silent/",
     "already-trained/",
     "lint/",
     "public-examples/",

@@ -11,7 +11,8 @@ from support.browser import wait_until
 from support.project import KNOWN, REPOSITORY
 
 PREFIX = {"en": "", "zh": "zh/"}
-MOVED = re.compile(r"^((?:zh/)?incidents/RO-\d{4}/)(#)")  # to the lab book; a script leads there
+# From an article to its lab book, from all advice to that on silent failures; a script leads there.
+MOVED = ((r"^((?:zh/)?incidents/RO-\d{4}/)(?=#)", r"\1evidence/"), (r"^((?:zh/)?advice)/(?=#)", r"\1-silent/"))
 FORMS = {"github": 0, "jira": 1, None: 2}  # the place of each in the control
 # Where a page has no clipboard to write to, as on a plain http address.
 NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', {value: undefined})"
@@ -130,12 +131,13 @@ def test_a_run_can_be_linked_and_is_marked_on_arrival(browser, address):
 
 def test_every_address_ever_published_still_resolves(built):
     there = permalinks.of(built)
-    gone = sorted(it for it in set(permalinks.read()) - there if MOVED.sub(r"\1evidence/\2", it) not in there)
+    gone = set(permalinks.read()) - there
+    gone = sorted(old for old in gone if not any(re.sub(*moved, old) in there for moved in MOVED))
     assert not gone, "published, and no longer there:\n" + "\n".join(gone)
 
 
 @pytest.mark.parametrize("language", PREFIX)
-def test_what_moved_to_the_lab_book_is_found_under_its_old_address(browser, address, language):
+def test_what_moved_is_found_under_its_old_address(browser, address, language):
     page = browser.new_page()
     article = f"{address}{PREFIX[language]}incidents/RO-0001/"
     for target in ("run-reported", "reproduce", "run-static-graph-accumulate-2"):
@@ -143,6 +145,9 @@ def test_what_moved_to_the_lab_book_is_found_under_its_old_address(browser, addr
         page.goto(f"{article}#{target}")
         page.wait_for_url(f"{article}evidence/#{target}")
         assert page.evaluate("document.querySelector(':target') !== null")
+    claim = "#RO-0007-claim-times-ranks"
+    page.goto(f"{address}{PREFIX[language]}advice/{claim}")
+    page.wait_for_url(f"{address}{PREFIX[language]}advice-silent/{claim}")
     page.goto(f"{article}#claims")
     page.wait_for_timeout(300)
     assert page.url == f"{article}#claims"

@@ -1,4 +1,4 @@
-// A box above all advice: only what has all its words stays, also where they are folded, and the headings above that.
+// A box above all advice: only what has all its words stays, and the headings above that.
 {
   const zh = document.documentElement.lang.startsWith("zh")
   const field = document.createElement("input")

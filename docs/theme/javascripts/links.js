@@ -99,12 +99,12 @@
     if (cell && !cell.querySelector(".ro-copy")) reach(cell.querySelector('[id^="run-"]'))
   })
 
-  // What moved from an article to its lab book is still found under its old address.
-  const book = document.querySelector("a[data-ro-lab-book]")
+  // What moved from a page to another, as from an article to its lab book, is still found under its old address.
+  const other = document.querySelector("a[data-ro-moved]")
   function follow() {
     const target = decodeURIComponent(location.hash.slice(1))
-    if (book && target && !target.startsWith("__") && !document.getElementById(target)) {
-      location.replace(`${book.href}#${target}`)
+    if (other && target && !target.startsWith("__") && !document.getElementById(target)) {
+      location.replace(`${other.href}#${target}`)
     }
     reach(document.getElementById(target)?.closest('td [id^="run-"]')) // not yet `:target` while the page comes in
   }
