@@ -3,6 +3,7 @@
 `path`, `book` and `texts` are of the whole book, which has everything; `either` is each of the two.
 """
 
+import ctypes
 import functools
 import re
 import shutil
@@ -309,6 +310,22 @@ def test_the_short_book_has_each_claim_and_no_proof(short, language, texts):
             words = squeezed(re.sub(r"`|\*\*", "", claim.text[language]).rstrip(".。"))
             assert words in text, name
     assert 3 * len(text) < sum(map(len, texts))
+
+
+def test_what_is_silent_stands_on_amber_in_print_too(short, root, language):
+    with pypdfium2.PdfDocument(short) as document:
+        for title, first, count in chapters_of(short):
+            article = root / "docs" / language / "incidents" / f"{title.split()[0]}.md"
+            if article.is_file() and "!!! warning" in article.read_text(encoding="utf-8"):
+                grounds = {ground for number in range(first, first + count) for ground in filled(document[number])}
+                assert (0xFB, 0xF1, 0xE6) in grounds, title
+
+
+def filled(page):
+    for thing in page.get_objects(max_depth=1):
+        colour = [ctypes.c_uint() for _ in range(4)]
+        if pypdfium2.raw.FPDFPageObj_GetFillColor(thing.raw, *colour):
+            yield tuple(part.value for part in colour[:3])
 
 
 def test_no_list_of_addresses_breaks_up_the_short_book(short):
