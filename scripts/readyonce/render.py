@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from readyonce import api, articles, chart, counts, decision, feed, frameworks, guard, history, links, news, rules
+from readyonce import api, articles, chart, counts, decision, feed, frameworks, guard, history, keys, links, news, rules
 from readyonce.catalog import Catalog, Incident, Observed, Variant, imports
 from readyonce.conditions import in_words, part_in_words, parts
 from readyonce.lint import page as lint
@@ -78,6 +78,7 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
             f"includes/{lang}/{name}": text for lang in LANGUAGES for name, text in includes(catalog, lang).items()
         }
         fresh |= {f"api/v1/{name}": text for name, text in api.files(catalog).items()}
+        fresh |= {f"schema/{name}": text for name, text in keys.schemas().items()}
         fresh |= {f"beside/{name}": text for name, text in feed.files(catalog).items()}
         fresh |= {f"guard/{name}": text for name, text in guard.files(catalog).items()}
         compiled = rules.compile_rules(catalog, os.environ.get("SITE_URL"), os.environ.get("REPO_URL"))
@@ -85,7 +86,7 @@ def write(catalog: Catalog, only_check: bool = False) -> list[str]:
         fresh |= {f"javascripts/{lang}/rules.js": rules.to_script(compiled, lang) for lang in LANGUAGES}
         launches = lint.compiled(catalog)
         fresh |= {f"javascripts/{lang}/lint-rules.js": lint.to_script(launches, lang) for lang in LANGUAGES}
-        _replace(build, ("includes", "api", "beside", "guard", "javascripts"), fresh)
+        _replace(build, ("includes", "api", "schema", "beside", "guard", "javascripts"), fresh)
     return stale
 
 
@@ -127,6 +128,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "silent.md": _sections(count=silent_count(catalog, language), runs=silent_table(catalog, language)),
         "look-alikes.md": look_alikes(catalog, language),
         "changes.md": changes(catalog, language),
+        "keys.md": keys.manual(language),
         "diagnose-links.md": diagnose_links(catalog),
         "diagnose-box.md": (catalog.root / "snippets" / "diagnose" / f"{language}.md").read_text(encoding="utf-8"),
         **counts.includes(catalog, language),

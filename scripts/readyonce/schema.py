@@ -36,7 +36,7 @@ Checkpointing = Literal["reentrant", "non-reentrant", "none"]
 
 
 class Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class Text(Model):
@@ -61,8 +61,11 @@ class Source(Model):
     """A place upstream and what it says. A link is `owner/repo#123`, `owner/repo@tag:path` or a URL."""
 
     link: SourceLink
-    zh: SourceLink | None = None  # the same text in Chinese, where upstream has it
+    """`owner/repo#123`, `owner/repo@tag:path` or a URL."""
+    zh: SourceLink | None = None
+    """The same text in Chinese, where upstream has it."""
     says: Text
+    """What it says, in our words."""
 
     @property
     def url(self) -> str:
@@ -86,7 +89,9 @@ class Declaration(Model):
     """The outcome a run is expected to have; `error` names the family when it is `error`."""
 
     outcome: Outcome
+    """How the run is expected to end."""
     error: Slug | None = None
+    """The error family it ends in, where `outcome` is `error`."""
 
     def __str__(self) -> str:
         return f"error ({self.error})" if self.error else self.outcome
@@ -94,29 +99,45 @@ class Declaration(Model):
 
 class VariantEntry(Declaration):
     file: FileName = "repro.py"
+    """The repro that has it, or the `launch.sh` that is run."""
     text: Text
+    """What is set, as pages name it."""
     processes: int = Field(2, ge=1)
+    """How many ranks."""
     launcher: Literal["torchrun", "python"] = "torchrun"
-    shows: list[NonEmpty] = []  # what its message contains, beyond the family's wording
-    lines: dict[str, str] = {}  # of a launch.sh: option -> what stands in place of its line; "" is no line
-    only: list[EnvironmentName] | None = None  # the environments it runs in, where they are not all of its file's
-    differs: dict[EnvironmentName, Declaration] = {}  # environment -> the outcome there, where it is another
-    unusable: dict[EnvironmentName, Text] = {}  # environment -> why what it does there says nothing
+    """`python` starts without torchrun."""
+    shows: list[NonEmpty] = []
+    """What its message contains, beyond the family's wording."""
+    lines: dict[str, str] = {}
+    """Of a `launch.sh`: option to what stands in place of its line; empty takes the line out."""
+    only: list[EnvironmentName] | None = None
+    """The environments it runs in, where they are not all of its file's."""
+    differs: dict[EnvironmentName, Declaration] = {}
+    """Environment to the outcome there, where it is another."""
+    unusable: dict[EnvironmentName, Text] = {}
+    """Environment to the reason why what it does there says nothing."""
 
 
 class MatrixCase(Declaration):
-    variants: list[str] = Field(min_length=1)  # globs over the names, perhaps with @environment
+    variants: list[str] = Field(min_length=1)
+    """Globs over the names, perhaps with `@environment`."""
 
 
 class Matrix(Model):
     """Every combination of one word per axis is a variant, named by joining the words."""
 
     file: FileName
+    """The repro that has these variants."""
     axes: list[dict[Slug, Text]] = Field(min_length=2)
-    only: dict[EnvironmentName, list[str]] = {}  # environment -> globs: what runs there, where it is not all
-    alone: list[str] = []  # globs: what runs in a launch of its own only; what ran before it decides how it ends
+    """Two or more lists of words, each with its text; a variant takes one of each, and is named by joining them."""
+    only: dict[EnvironmentName, list[str]] = {}
+    """Environment to globs: what runs there, where it is not all."""
+    alone: list[str] = []
+    """Globs: what runs in a launch of its own only, since what ran before it decides how it ends."""
     cases: list[MatrixCase]
-    chart: list[Quantity] = []  # drawn as bars: a row for each word of the first axis, a bar for each of the second
+    """The outcomes; the first that fits a variant counts."""
+    chart: list[Quantity] = []
+    """What is drawn as bars: a row for each word of the first axis, a bar for each of the second."""
 
     def names(self) -> Iterator[tuple[str, ...]]:
         return itertools.product(*self.axes)
@@ -126,22 +147,29 @@ class Measured(Model):
     """A figure of one variant against another: the ratio of `quantity`."""
 
     variant: str
+    """The variant that is measured."""
     against: str
+    """The variant it is compared with."""
     quantity: Quantity
+    """Of what the ratio is taken."""
 
 
 class Case(Model):
     """What the runs that fit `where` show, if a claim is true."""
 
     where: Query = {}
+    """A query: the runs that it is about."""
     outcome: Prediction
+    """How they end, perhaps `error:FAMILY`."""
 
 
 class When(Model):
     """The condition under which a claim is right: a query, and its words."""
 
     where: Query
+    """A query that fits exactly the runs that came out right."""
     text: Text
+    """The same condition in words."""
 
 
 class Claim(Model):
@@ -151,31 +179,52 @@ class Claim(Model):
     """
 
     text: Text
+    """The advice or explanation, as it circulates."""
     basis: Literal["run", "source", "measured", "inferred"]
+    """What decides it: runs, a source, something measured, or inference."""
     scope: Query | None = None
+    """A query: the runs of all incidents that decide it."""
     predicts: Prediction | list[Case] | None = None
-    otherwise: list[Case] = []  # explanations: what runs would show if it were false
+    """How those runs end if it is true."""
+    otherwise: list[Case] = []
+    """Of an explanation: what runs would show if it were false."""
     explanation: bool = False
-    supports: Literal["holds", "fails", "depends"] | None = None  # what the sources support
+    """It explains; nobody can follow it, so it has no `advice`."""
+    supports: Literal["holds", "fails", "depends"] | None = None
+    """What the sources support, where `basis` is `source`."""
     measured: list[Measured] = []
+    """The measurements behind it."""
     sources: list[Source] = []
-    advice: Literal["yes", "no", "only if"] | None = None  # for what one can do; an explanation has none
-    note: Text  # what to do, and the cost
-    when: When | None = None  # for `depends`
-    why: Text | None = None  # for `open`: why nothing decides it yet
+    """Where it is said, or what decides it."""
+    advice: Literal["yes", "no", "only if"] | None = None
+    """Whether to follow it."""
+    note: Text
+    """What to do, and the cost."""
+    when: When | None = None
+    """The condition under which it is right, where it depends."""
+    why: Text | None = None
+    """Why nothing decides it yet, where it is open."""
 
 
 class Affected(Model):
     """Releases that are affected: typed, or those in which a framework checkpoints reentrantly unless told otherwise."""
 
-    default: Slug | None = None  # a framework under snippets/frameworks/: package and range are those of its `defaults`
-    where: Where = {}  # which of those, by facts
+    default: Slug | None = None
+    """A framework under `snippets/frameworks/`, whose package and range are those of its `defaults`."""
+    where: Where = {}
+    """Which of those defaults, by facts."""
     package: NonEmpty | None = None
-    introduced: NonEmpty | None = None  # not the oldest that was run: `text` tells that
+    """The package, where its range is typed."""
+    introduced: NonEmpty | None = None
+    """The first release that is affected; not the oldest that was run."""
     fixed: NonEmpty | None = None
+    """The first release that is not."""
     text: Text
+    """What is affected, in words."""
     basis: Literal["run", "source", "inferred"]
+    """How that is known."""
     sources: list[Source] = []
+    """Where upstream says so."""
 
     @model_validator(mode="after")
     def _typed_or_named(self) -> Affected:
@@ -191,11 +240,16 @@ class Affected(Model):
 class Fix(Model):
     """An option of a command, or a change of code: one of the two, ready to be copied."""
 
-    option: NonEmpty | None = None  # what to add to the command line
-    command: NonEmpty | None = None  # the command it belongs to, as in `commands`
-    code: Annotated[str, StringConstraints(pattern=r"^[\w.-]+\.py:[\w-]+$")] | None = None  # FILE:SECTION
-    variant: NonEmpty  # the variant that proves it
+    option: NonEmpty | None = None
+    """What to add to the command line."""
+    command: NonEmpty | None = None
+    """The command it belongs to, as in `commands`."""
+    code: Annotated[str, StringConstraints(pattern=r"^[\w.-]+\.py:[\w-]+$")] | None = None
+    """`FILE:SECTION` of a repro, where the fix is a change of code."""
+    variant: NonEmpty
+    """The variant that proves it."""
     text: Text
+    """What to do, in one sentence."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Fix:
@@ -208,29 +262,42 @@ class Hint(Model):
     """What else in a log speaks for this incident: any of these strings."""
 
     any: list[NonEmpty] = Field(min_length=1)
+    """One of these strings stands in the log."""
     weight: int = Field(1, ge=1)
+    """How much that speaks for this incident."""
     why: Text
+    """What the reader is told."""
 
 
 class Look(Model):
     """What in code belongs to this incident, where no error tells: strings in the order in which they stand near each other."""
 
     all: list[NonEmpty] = Field(min_length=2)
-    none: list[NonEmpty] = []  # none of these may stand near
+    """Strings in the order in which they stand near each other in code."""
+    none: list[NonEmpty] = []
+    """None of these may stand near."""
     why: Text
+    """What the reader is told to look at."""
 
 
 class Reported(Model):
     date: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+    """When, `YYYY-MM-DD`."""
     source: SourceLink
+    """Where, as a link."""
     hardware: Text
+    """On what, as the report says."""
 
 
 class Tags(Model):
     framework: list[NonEmpty]
+    """Frameworks."""
     strategy: list[NonEmpty]
+    """DDP, ZeRO-3, FSDP …"""
     hardware: list[NonEmpty]
+    """GPU, NPU …"""
     symptom: list[Text]
+    """What one sees, as people search for it."""
 
     def kind(self, name: str, language: Language) -> list[str]:
         return [symptom[language] for symptom in self.symptom] if name == "symptom" else getattr(self, name)
@@ -243,24 +310,43 @@ class IncidentFile(Model):
     """`incident.yml`, as written."""
 
     id: IncidentId
+    """The same as the folder's name; for ever."""
     status: Literal["active", "withdrawn"]
+    """A withdrawn incident keeps its page."""
     title: Text
-    short: Title  # for the navigation
+    """The title of its page."""
+    short: Title
+    """A short title, for the navigation."""
     summary: Text
+    """One sentence for lists and search engines."""
     tags: Tags
+    """What it is found by."""
     reported: Reported
-    errors: list[Slug]  # none, where it fails without an error
+    """Where it was first reported."""
+    errors: list[Slug]
+    """The error families; none, where it fails without an error."""
     fix: Fix
+    """The one fix to try first."""
     affected: list[Affected]
-    files: dict[FileName, list[EnvironmentName]]  # which repro runs in which environments
-    commands: dict[str, list[EnvironmentName]] = {}  # whose options are recorded in which environments
-    reference: dict[str, str] = {}  # `lines` that turn checkpointing off: what a command's run is compared with
-    time_limit: int = Field(120, ge=1)  # seconds for one variant
+    """Which releases."""
+    files: dict[FileName, list[EnvironmentName]]
+    """Which repro runs in which environments, the first of them the current one."""
+    commands: dict[str, list[EnvironmentName]] = {}
+    """Framework commands whose options are recorded, and in which environments."""
+    reference: dict[str, str] = {}
+    """`lines` that turn checkpointing off: what a command's run is compared with."""
+    time_limit: int = Field(120, ge=1)
+    """Seconds for one variant."""
     variants: dict[Slug, VariantEntry]
+    """Name to what it sets and how it ends."""
     matrices: list[Matrix] = []
+    """Variants by combination."""
     claims: dict[Slug, Claim]
-    hints: list[Hint] = []  # for `diagnose`, to rank incidents that share an error
-    look: list[Look] = []  # for `diagnose`, where a text holds code and no error
+    """Name to a piece of advice or an explanation in circulation."""
+    hints: list[Hint] = []
+    """For Diagnose, to rank incidents that share an error."""
+    look: list[Look] = []
+    """For Diagnose, where a text holds code and no error."""
 
 
 class Environment(Model):
@@ -327,48 +413,72 @@ class Wording(Model):
     """Literal strings that occur in this order in the text of an error, white space ignored."""
 
     all: list[NonEmpty] = Field(min_length=1)
+    """Literal strings in this order, white space ignored."""
     none: list[NonEmpty] = []
-    needs: list[NonEmpty] = []  # for `diagnose`: one of these must stand somewhere in the log
-    text: Text  # where and since when it reads so
+    """None of these stands in it."""
+    needs: list[NonEmpty] = []
+    """For Diagnose: one of these must stand somewhere in the log."""
+    text: Text
+    """Where and since when it reads so."""
 
 
 class Question(Model):
     """Tells the cases of an error apart; `then` may hold links, as seen from errors/."""
 
     ask: Text
+    """A question that a reader can answer."""
     then: Text
+    """What a yes means; links as seen from `errors/`."""
 
 
 class ErrorCase(Model):
     """One way to an error. Each stored run that ended in it is of a case; without `where` the case was not run."""
 
     text: Text
+    """One way to the error."""
     where: Query | None = None
+    """A query: its runs. Without it the case was not run."""
 
 
 class Card(Model):
     """What the home page says of an error."""
 
     strategy: Text
+    """Where it happens."""
     fix: Text
+    """What helps, in a few words."""
 
 
 class FamilyFile(Model):
     family: Slug
+    """The same as the file's name."""
     title: Text
+    """The error, as it is called."""
     page: Literal["own", "look-alikes"]
+    """A page of its own, or one among the look-alikes."""
     card: Card | None = None
+    """What the home page says of it."""
     # Beside the text of another family, the other counts. A consequence also yields to any earlier exception,
     # a warning to any exception at all and to training that goes on.
     yields: Literal["warning", "consequence"] | None = None
-    text: Text  # how to tell it apart
-    fix: Text | None = None  # of all its cases
-    settings: list[Setting] = []  # what of frameworks/ makes the fix, the first first
-    questions: list[Question] = []  # asked in this order
-    otherwise: Text | None = None  # after a no to each; may hold links, too
+    """Beside the text of another family, the other counts. A consequence also yields to any earlier exception, a
+    warning to any exception at all and to training that goes on."""
+    text: Text
+    """How to tell it apart."""
+    fix: Text | None = None
+    """What helps in all its cases."""
+    settings: list[Setting] = []
+    """What of `frameworks/` makes the fix, the first first."""
+    questions: list[Question] = []
+    """Asked in this order."""
+    otherwise: Text | None = None
+    """After a no to each; may hold links, too."""
     cases: list[ErrorCase] = []
+    """The ways to it; each stored run that ended in it is of one."""
     wordings: list[Wording] = Field(min_length=1)
+    """Its texts."""
     sources: list[Source] = []
+    """Where upstream says what it means."""
 
     @property
     def source(self) -> str:
@@ -406,16 +516,22 @@ class Slice(Model):
     """A part of a row, or a column, of the decision table: the runs that fit `where`."""
 
     text: Text
+    """Its heading."""
     where: Where
+    """A query without alternatives: its runs."""
 
 
 class DecisionFile(Model):
     """`decision.yml`: columns are settings, a row is a strategy and how modules are used; a cell is all runs that fit."""
 
     columns: dict[Slug, Slice]
+    """Settings."""
     strategies: list[str]
+    """How one trains."""
     uses: dict[Slug, Slice]
-    launches: Query = {}  # which runs stand for a framework's launch, for `lint`
+    """How modules are used; with a strategy it makes a row."""
+    launches: Query = {}
+    """A query: which runs stand for a framework's launch, for the lint."""
 
     @property
     def rows(self) -> dict[tuple[str, str], Where]:
@@ -428,27 +544,39 @@ class RunsTable(Model):
     """An entry of `tables.yml`: a table on pages, of every run that fits `where`."""
 
     where: Query
+    """A query: every run that fits becomes a row."""
 
 
 class Fact(Model):
     """A word of the vocabulary: what may be said of a run."""
 
     text: Text
+    """What it is called."""
     values: dict[str, Text] = {}
+    """Value to its words."""
     kind: Literal["value", "number", "version", "word"] = "value"
-    usually: str | None = None  # what a query means that does not name it
-    optional: bool = False  # a run that says nothing of it has nothing of the kind
+    """What its values are; `word` has no list of them."""
+    usually: str | None = None
+    """What a query means that does not name it."""
+    optional: bool = False
+    """A run that says nothing of it has nothing of the kind."""
 
 
 class Rule(Model):
     """What a launch tells of a run where its words, its option and its versions fit. None: what one cannot read from it."""
 
     text: str = ""
-    option: str | None = None  # without dashes, `_` for `-`
-    is_: Condition | None = Field(None, alias="is")  # without it: given, and not switched off
+    """Words that stand in the launch."""
+    option: str | None = None
+    """Its name without dashes, `_` for `-`, and `a.b` for a value inside JSON, YAML or a file that the option names."""
+    is_: Condition | None = Field(None, alias="is")
+    """Its value or several; without it the option is given, and not switched off."""
     where: Query = {}
+    """A query over versions and facts known so far."""
     facts: dict[str, Value | None]
+    """What it tells; `null` where one cannot read it from a launch."""
     sources: list[Source] = []
+    """Where the framework's code or documentation says so."""
 
 
 class Phrase(Text):
@@ -475,10 +603,14 @@ class DiagnoseFile(Model):
 
 
 class Versions(Model):
-    package: NonEmpty | None = None  # whose versions these are, where it is not the framework's own
+    package: NonEmpty | None = None
+    """Whose versions these are, where it is not the framework's own."""
     since: NonEmpty | None = None
+    """From this release on."""
     before: NonEmpty | None = None
-    when: Text | None = None  # what else must hold
+    """Below this release."""
+    when: Text | None = None
+    """What else must hold."""
 
     @property
     def range(self) -> str:
@@ -489,13 +621,21 @@ class Form(Versions):
     """How one setting is written. Without anything to write it cannot be set, and `reaches` is what one gets."""
 
     setting: Setting
-    code: Annotated[str, StringConstraints(pattern=r"^[\w./-]+\.py:[\w-]+$")] | None = None  # FILE:SECTION
+    """Which setting."""
+    code: Annotated[str, StringConstraints(pattern=r"^[\w./-]+\.py:[\w-]+$")] | None = None
+    """`FILE:SECTION` of a script under `run/`."""
     option: NonEmpty | None = None
+    """The option of a command."""
     yaml: NonEmpty | None = None
+    """What stands in its YAML file."""
     reaches: Checkpointing | None = None
+    """What one gets, where it cannot be set."""
     text: Text | None = None
-    run: NonEmpty | None = None  # a key of runs.json, or a run of an incident: RO-0001/VARIANT@ENVIRONMENT
+    """What is to be said of it."""
+    run: NonEmpty | None = None
+    """A key of `runs.json`, or a run of an incident, `RO-0001/VARIANT@ENVIRONMENT`."""
     sources: list[Source] = []
+    """Where the framework says so."""
 
     @model_validator(mode="after")
     def _shown_once_and_proven(self) -> Form:
@@ -515,28 +655,46 @@ class Default(Versions):
     """Which checkpointing one gets who says nothing."""
 
     value: Checkpointing
-    where: Where = {}  # facts of the run for which it holds
+    """Which checkpointing one gets who says nothing."""
+    where: Where = {}
+    """Facts of the run for which it holds."""
     text: Text | None = None
-    run: NonEmpty | None = None  # a key of runs.json
+    """What is to be said of it."""
+    run: NonEmpty | None = None
+    """A key of `runs.json`."""
     sources: list[Source] = Field(min_length=1)
+    """Where the framework says so."""
 
 
 class FrameworkFile(Model):
     """`snippets/frameworks/<name>.yml`. With several in a log, the one with the highest `order` is the reader's."""
 
     framework: Slug
+    """The same as the file's name."""
     title: Title
+    """Its name."""
     order: int
-    package: NonEmpty | None = None  # as its registry names it
-    logs: list[NonEmpty] = []  # by any of these a log shows it
-    commands: list[NonEmpty] = []  # how its commands begin
+    """With several in a log, the highest is the reader's."""
+    package: NonEmpty | None = None
+    """As its registry names it."""
+    logs: list[NonEmpty] = []
+    """By any of these a log shows it."""
+    commands: list[NonEmpty] = []
+    """How its commands begin."""
     forms: list[Form] = Field(min_length=1)
+    """How each setting is written."""
     defaults: list[Default] = []
-    base: Slug | None = None  # the framework whose options it takes too
-    keys: list[NonEmpty] = []  # by all of these a YAML file is known to be its own
-    marks: list[NonEmpty] = []  # by any of these options a script is known to take its arguments
-    processes: NonEmpty | None = None  # the variable that says how many; where it is not set, one
-    launch: list[Rule] = []  # what a command tells of a run
+    """Which checkpointing one gets who says nothing."""
+    base: Slug | None = None
+    """The framework whose options it takes too."""
+    keys: list[NonEmpty] = []
+    """By all of these a YAML file is known to be its own."""
+    marks: list[NonEmpty] = []
+    """By any of these options a script is known to take its arguments."""
+    processes: NonEmpty | None = None
+    """The variable that says how many; where it is not set, one."""
+    launch: list[Rule] = []
+    """What a command tells of a run; of each fact the first rule that fits counts."""
 
 
 class Seen(Model):

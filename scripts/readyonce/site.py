@@ -92,6 +92,7 @@ def build(root: Path, take_along: bool = True) -> int:
         ("", root / "build" / "beside"),
         ("", headers),
         ("api", root / "build" / "api"),
+        ("schema", root / "build" / "schema"),
     ]
     if take_along:
         with_it = [("book", root / "build" / "book")] if with_book else []

@@ -1,0 +1,119 @@
+"""The keys of the files below `snippets/`: their JSON Schema for editors, and the manual of them for contributors.
+
+Both are read from the models in `schema`; what a key means in Chinese stands in `keys.zh.yml`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from readyonce import schema
+from readyonce.project import Language
+from readyonce.schema import Slug
+from readyonce.words import table
+
+FILES: dict[str, tuple[str, Any]] = {
+    "incident": ("snippets/RO-0042/incident.yml", schema.IncidentFile),
+    "error": ("snippets/errors/NAME.yml", schema.FamilyFile),
+    "facts": ("snippets/facts.yml", dict[Slug, schema.Fact]),
+    "framework": ("snippets/frameworks/NAME.yml", schema.FrameworkFile),
+    "decision": ("snippets/decision.yml", schema.DecisionFile),
+    "tables": ("snippets/tables.yml", dict[Slug, schema.RunsTable]),
+}
+TRANSLATED = Path(__file__).with_name("keys.zh.yml")
+PLAIN = ("Text", "Title")  # words in both languages: what stands in them needs no table
+SAY: dict[str, dict[Language, str]] = {
+    "key": {"en": "Key", "zh": "键"},
+    "says": {"en": "What it says", "zh": "含义"},
+    "one-of": {"en": "One of {}.", "zh": "取值：{}。"},
+    "else": {"en": "Without it: `{}`.", "zh": "不写则为 `{}`。"},
+    "see": {"en": "See {}.", "zh": "见 {}。"},
+    "names": {"en": "Names, each with these keys: {}.", "zh": "以名字为键，每一项的键见 {}。"},
+    "between": {"en": ", ", "zh": "、"},
+    "space": {"en": " ", "zh": ""},
+}
+
+
+def schemas() -> dict[str, str]:
+    """File name → JSON Schema (draft 2020-12) of each kind of file."""
+    return {f"{name}.json": json.dumps(_schema(name), indent=1, ensure_ascii=False) + "\n" for name in FILES}
+
+
+def manual(language: Language) -> str:
+    """Of each kind of file its keys, and below it those of the parts that it is made of."""
+    parts, shown = [], set(PLAIN)
+    for name, (path, _) in FILES.items():
+        whole = _schema(name)
+        parts.append(f"## `{path}` {{ #{name} }}\n")
+        if "properties" in whole:
+            parts.append(_table(whole, whole["title"], language))
+        else:
+            parts.append(SAY["names"][language].format(*map(_link, _models(whole))) + "\n")
+        for model, part in whole["$defs"].items():
+            if model not in shown:
+                shown.add(model)
+                parts.append(f"### {model} {{ #{model.lower()} }}\n")
+                parts.append(_table(part, model, language))
+    return "\n".join(parts)
+
+
+def _schema(name: str) -> dict[str, Any]:
+    made = TypeAdapter(FILES[name][1]).json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+def _table(model: dict[str, Any], name: str, language: Language) -> str:
+    rows = [[SAY["key"][language], SAY["says"][language]]]
+    for key, value in model["properties"].items():
+        shown = f"**`{key}`**" if key in model.get("required", ()) else f"`{key}`"
+        rows.append([shown, SAY["space"][language].join(_row(value, name, key, language))])
+    return table(rows)
+
+
+def _row(value: dict[str, Any], model: str, key: str, language: Language) -> Iterator[str]:
+    yield value["description"] if language == "en" else _in_chinese(model, key)
+    if words := [f"`{word}`" for kind in _kinds(value) for word in kind.get("enum", ())]:
+        yield SAY["one-of"][language].format(SAY["between"][language].join(words))
+    if links := [_link(it) for it in _models(value) if it not in PLAIN]:
+        yield SAY["see"][language].format(SAY["between"][language].join(links))
+    if isinstance(value.get("default"), str | int) and not isinstance(value["default"], bool):
+        yield SAY["else"][language].format(value["default"])
+
+
+def _kinds(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What may stand there, also in a list or below a name."""
+    if "enum" in value or "$ref" in value:
+        yield value
+    inner = [*value.get("anyOf", ()), *value.get("patternProperties", {}).values()]
+    for it in (*inner, value.get("items"), value.get("additionalProperties"), value.get("propertyNames")):
+        if isinstance(it, dict):
+            yield from _kinds(it)
+
+
+def _models(value: dict[str, Any]) -> list[str]:
+    names = [it["$ref"].rpartition("/")[2] for it in _kinds(value) if "$ref" in it]
+    return list(dict.fromkeys(names))
+
+
+def _link(model: str) -> str:
+    return f"[{model}](#{model.lower()})"
+
+
+def _in_chinese(model: str, key: str) -> str:
+    """As with its meaning in English, a key that a model takes from another has its words there."""
+    said = _translated()
+    return next(said[it.__name__][key] for it in getattr(schema, model).__mro__ if key in said.get(it.__name__, {}))
+
+
+@cache
+def _translated() -> dict[str, dict[str, str]]:
+    """Model → key → what it means."""
+    read: dict[str, dict[str, str]] = yaml.safe_load(TRANSLATED.read_text(encoding="utf-8"))
+    return read
