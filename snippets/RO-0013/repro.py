@@ -1,0 +1,366 @@
+"""A mixture of experts in transformers' Trainer: by what is the router's auxiliary loss scaled?
+
+    torchrun --nproc-per-node 2 repro.py reported
+    torchrun --nproc-per-node 2 repro.py apart-4
+    torchrun --nproc-per-node 1 repro.py single-model-4
+
+The stated objective has two terms. The main loss is the token mean over all micro-batches and all ranks of a step. The auxiliary
+loss is computed for each micro-batch, averaged over micro-batches and ranks, and multiplied by the coefficient. An alternative
+is the auxiliary loss of all tokens of the step together; a variant is compared with it, on purpose, and some with the mean
+of the micro-batches' means, or with the auxiliary loss times a whole number.
+
+Needs torch, transformers >= 4.46 and accelerate, and DeepSpeed for the variants that begin with zero2. A variant trains
+three steps of plain SGD in the Trainer and says in its last line how far its parameters are from a plain loop in one process,
+and how many times too large the auxiliary part of its first gradient is: `aux_factor`.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+import transformers
+from accelerate.state import AcceleratorState, GradientState, PartialState
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import SequentialSampler
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+# --8<-- [start:variants]
+DEFAULTS = dict(
+    strategy="ddp",  # "zero2", or "own": DDP without the Trainer
+    aux="model",  # how the auxiliary loss is added; see `MoeTrainer` and `SubtractedTrainer`
+    coefficient="as-it-is",  # what model.router_aux_loss_coef is divided by
+    accumulation=4,  # gradient_accumulation_steps
+    average=True,  # average_tokens_across_devices; None is the release's own default
+    accepts=None,  # set self.model_accepts_loss_kwargs; None is the Trainer's own guess, here True
+    model="Qwen3Moe",  # where the release has none, Qwen2Moe
+    top_k=2,  # experts per token, of 4
+    counts="unequal",  # labelled tokens of the micro-batches
+    short=False,  # whether the last step has half as many micro-batches
+    reference="right",  # "mean-of-means", "whole-batch"
+    times=1,  # the reference's auxiliary loss times this, on purpose
+)
+EQUAL, ONE = dict(counts="equal"), dict(accumulation=1)
+VARIANTS = {
+    "reported": ONE,
+    "model-4": {},  # as it comes
+    "apart-4": dict(aux="apart"),  # the fix
+    "subtracted-1": dict(ONE, aux="subtracted"),  # what two open pull requests do
+    "subtracted-4": dict(aux="subtracted"),
+    "over-ranks-1": dict(ONE, coefficient="ranks"),
+    "over-ranks-4": dict(coefficient="ranks"),
+    "over-both-4": dict(coefficient="both"),  # divided by ranks and micro-batches
+    # with equally many tokens everywhere only the auxiliary loss can be wrong
+    "equal-separate-4": dict(EQUAL, average=False),
+    "equal-accepts-false": dict(EQUAL, accepts=False),
+    "all-experts": dict(top_k=4),
+    "off": dict(aux="off"),  # compared with the main loss alone
+    # one process
+    "single-model-1": ONE,
+    "single-model-4": {},
+    "single-apart": dict(aux="apart"),
+}
+# --8<-- [end:variants]
+
+STEPS, ROWS, LENGTH, VOCABULARY, EXPERTS, COEFFICIENT, RATE = 3, 2, 24, 32, 4, 0.1, 0.1
+ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    single, own = variant.startswith("single"), s["strategy"] == "own"
+    default = TrainingArguments.__dataclass_fields__["average_tokens_across_devices"].default
+    of_strategy = {
+        "find_unused": s["strategy"] != "own",  # the Trainer's default
+        "static_graph": False,
+        "first_backward": "synchronises" if s["accumulation"] == 1 else "no-sync",
+    }
+    if s["strategy"] == "zero2":
+        of_strategy = {"buckets": "one", "overlap": False, "offload": "none"}
+    of_trainer = {
+        "loss_divisor": "model",
+        "average_tokens": default if s["average"] is None else s["average"],
+        "accepts_loss_kwargs": "set-false" if s["accepts"] is False else "true",
+        "scaled_flag": "none",
+    }
+    return {
+        "strategy": "single" if single else "zero-2" if s["strategy"] == "zero2" else "ddp",
+        "tuning": "full",
+        "frozen": "none",
+        "checkpointing": "none",
+        "runs": "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        **({} if single else of_strategy),
+        "accumulation": s["accumulation"],
+        "batch_size": ROWS,
+        "loss_hook": "own" if own else "model" if s["aux"] in ("model", "off") else "compute-loss",
+        **({} if own else of_trainer),
+        "token_counts": s["counts"],
+        "first_label": False,
+        "router_loss": {"model": "with-the-loss", "off": "none"}.get(s["aux"], s["aux"]),
+        "router_coefficient": s["coefficient"],
+        "experts_per_token": "all" if s["top_k"] == EXPERTS else "some",
+        **({} if s["short"] or s["aux"] == "off" else {"last_step": "full"}),
+        "reference": s["reference"] if s["times"] == 1 else "scaled",
+    }
+
+
+# --8<-- [end:facts]
+
+
+# --8<-- [start:fix]
+class MoeTrainer(Trainer):
+    """With model.router_aux_loss_coef = 0 the model's loss is the main loss alone."""
+
+    router_aux_loss_coef = 0.001
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch=num_items_in_batch)
+        if model.training:
+            steps = getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
+            loss = loss + self.router_aux_loss_coef * outputs["aux_loss"] / steps
+        return (loss, outputs) if return_outputs else loss
+
+
+# --8<-- [end:fix]
+
+
+# --8<-- [start:subtracted]
+class SubtractedTrainer(Trainer):
+    """What the ranks multiply is taken off again; what the micro-batches add up stays."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch=num_items_in_batch)
+        if self.args.average_tokens_across_devices:
+            coefficient = self.accelerator.unwrap_model(model).router_aux_loss_coef
+            loss = loss - (self.accelerator.num_processes - 1) * coefficient * outputs["aux_loss"]
+        return (loss, outputs) if return_outputs else loss
+
+
+# --8<-- [end:subtracted]
+
+
+# --8<-- [start:train]
+def run(variant):
+    """Train a variant; compare it, on every rank, with one process that saw all the data."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    world_size = dist.get_world_size()
+    AcceleratorState._reset_state(True), PartialState._reset_state(), GradientState._reset_state()
+    os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
+    data, model = rows(s, world_size), tiny(s)
+    start = [p.detach().clone() for p in model.parameters()]
+    first = FirstStep()
+    if s["strategy"] == "own":
+        train_in_own_loop(s, model, data, first)
+    else:
+        train_in_trainer(s, model, data, first)
+    gradient = torch.cat([((p - q) / RATE).flatten() for p, q in zip(start, first.parameters)])
+    return compare(variant, model, gradient, *train_alone(s, data, world_size))
+
+
+def train_in_trainer(s, model, data, first):
+    micro_batches, ranks = s["accumulation"], dist.get_world_size()
+    divisor = {"as-it-is": 1, "ranks": ranks, "both": ranks * micro_batches, "tenth": 10}[s["coefficient"]]
+    model.router_aux_loss_coef = 0.0 if s["aux"] == "apart" else COEFFICIENT / divisor
+    kind = {"apart": MoeTrainer, "subtracted": SubtractedTrainer}.get(s["aux"], Trainer)
+    kind._get_train_sampler = lambda self, *_: SequentialSampler(self.train_dataset)  # for the plain loop's sake
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = kind(
+            model,
+            TrainingArguments(
+                folder,
+                num_train_epochs=1,
+                per_device_train_batch_size=ROWS,
+                gradient_accumulation_steps=micro_batches,
+                optim="sgd",
+                learning_rate=RATE,
+                lr_scheduler_type="constant",
+                max_grad_norm=0,
+                use_cpu=DEVICE.type == "cpu",
+                save_strategy="no",
+                logging_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+                **({"deepspeed": ZERO2} if s["strategy"] == "zero2" else {}),
+                **({} if s["average"] is None else {"average_tokens_across_devices": s["average"]}),
+            ),
+            train_dataset=data,
+            callbacks=[first],
+        )
+        trainer.router_aux_loss_coef = COEFFICIENT
+        if s["accepts"] is not None:
+            trainer.model_accepts_loss_kwargs = s["accepts"]
+        trainer.train()
+
+
+ZERO2 = {
+    "train_micro_batch_size_per_gpu": "auto",
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": 0.0,
+    "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
+    "zero_optimization": {"stage": 2, "overlap_comm": False},
+}
+
+
+class FirstStep(TrainerCallback):
+    parameters = None
+
+    def on_step_end(self, *_, model, **__):
+        if self.parameters is None:
+            self.parameters = [p.detach().clone() for p in model.parameters()]
+
+
+def tiny(s):
+    torch.manual_seed(5)  # with which every expert gets a token in every micro-batch
+    name = s["model"] if hasattr(transformers, f"{s['model']}Config") else "Qwen2Moe"
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        num_experts_per_tok=s["top_k"],
+        **{"num_local_experts" if name == "Mixtral" else "num_experts": EXPERTS},
+        **({} if name == "Mixtral" else {"moe_intermediate_size": 8, "decoder_sparse_step": 1}),
+        **({"shared_expert_intermediate_size": 8} if name == "Qwen2Moe" else {"head_dim": 8}),
+        initializer_range=0.2,  # so that the router prefers some experts
+        output_router_logits=s["aux"] != "off",
+        use_cache=False,
+    )
+    return getattr(transformers, f"{name}ForCausalLM")(config).to(DEVICE)
+
+
+def steps_of(s):
+    """Micro-batches of a rank in each step."""
+    return [s["accumulation"]] * (STEPS - s["short"]) + [s["accumulation"] // 2] * s["short"]
+
+
+def rows(s, world_size):
+    """In each micro-batch another number of labelled tokens, from 4 to 20, or 12 in all."""
+    torch.manual_seed(1)
+    found = []
+    for batch in range(sum(steps_of(s)) * world_size):
+        tokens = torch.randint(VOCABULARY, (ROWS, LENGTH))
+        labels, count = tokens.clone(), 6 if s["counts"] == "equal" else 2 + 7 * batch % 9
+        labels[:, :-count] = -100
+        found += [{"input_ids": x, "labels": y} for x, y in zip(tokens, labels)]
+    return found
+
+
+def train_in_own_loop(s, model, data, first):
+    """Plain DDP: the sum over this rank's tokens, times the ranks, divided by the tokens of all."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    wrapped = DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
+    for step in range(STEPS):
+        batches = batches_of(data, step * s["accumulation"] * ranks, s["accumulation"] * ranks)
+        tokens = sum(labels[:, 1:].ne(-100).sum() for _, labels in batches)
+        mine = batches[rank::ranks]
+        for number, (inputs, labels) in enumerate(mine, 1):
+            wrapped.require_backward_grad_sync = number == len(mine)
+            main, aux = losses_of(wrapped, inputs, labels)
+            if s["aux"] == "apart":
+                loss = ranks * main / tokens + COEFFICIENT * aux / len(mine)
+            else:
+                loss = ranks * (main / tokens + COEFFICIENT * aux)
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        first.on_step_end(model=model)
+
+
+def losses_of(model, inputs, labels):
+    """The sum over the labelled tokens, and the auxiliary loss."""
+    outputs = model(input_ids=inputs, output_router_logits=True)
+    targets = labels[:, 1:].flatten()  # cross_entropy leaves out -100
+    return F.cross_entropy(outputs.logits[:, :-1].flatten(0, 1), targets, reduction="sum"), outputs.aux_loss
+
+
+def batches_of(data, first, count):
+    """Tokens and labels of `count` micro-batches."""
+    found = [data[n * ROWS : (n + 1) * ROWS] for n in range(first, first + count)]
+    keys = "input_ids", "labels"
+    return [tuple(torch.stack([row[key] for row in rows]).to(DEVICE) for key in keys) for rows in found]
+
+
+def train_alone(s, data, world_size):
+    """The same steps in one process and a plain loop. Also the first gradient, of either term."""
+    model, gradients, seen = tiny(s), None, 0
+    parameters = list(model.parameters())
+    optimizer = torch.optim.SGD(parameters, lr=RATE)
+    for size in steps_of(s):
+        batches = batches_of(data, seen, size * world_size)
+        seen += len(batches)
+        sums, auxes = zip(*(losses_of(model, *batch) for batch in batches))
+        counts = [labels[:, 1:].ne(-100).sum() for _, labels in batches]
+        if s["reference"] == "mean-of-means":
+            main = sum(it / count for it, count in zip(sums, counts)) / len(batches)
+        else:
+            main = sum(sums) / sum(counts)
+        if s["reference"] == "whole-batch":
+            inputs, labels = (torch.cat(them) for them in zip(*batches))
+            auxes = [losses_of(model, inputs, labels)[1]]
+        aux = sum(auxes) / len(auxes)
+        if gradients is None:
+            gradients = [flat(it, parameters) for it in (main, aux)]
+        wanted = 0 if s["aux"] == "off" else COEFFICIENT * s["times"]
+        (main + wanted * aux).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model, gradients
+
+
+# --8<-- [end:train]
+
+
+def flat(loss, parameters):
+    gradients = torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(gradients, parameters)])
+
+
+def compare(variant, model, gradient, reference, gradients):
+    trained = [p.detach().clone() for p in model.parameters()]
+    of_rank_0 = [p.clone() for p in trained]
+    for p in of_rank_0:
+        dist.broadcast(p, src=0)
+    error, spread = (
+        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others)]).max().detach()
+        for others in (reference.parameters(), of_rank_0)
+    )
+    for figure in (error, spread):
+        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
+    main, aux = gradients
+    part = (gradient - main) @ aux / (aux @ aux) / COEFFICIENT if aux.abs().max() > 1e-6 else None
+    return {
+        "variant": variant,
+        "outcome": "match" if error <= 1e-5 else "diverge",
+        "gradient_error": error.item(),
+        "rank_spread": spread.item(),
+        "aux_factor": None if part is None else round(part.item(), 2),
+    }
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if DEVICE.type != "cpu":
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+    else:
+        os.environ["DS_ACCELERATOR"] = "cpu"
+    dist.init_process_group(dist.get_default_backend_for_device(DEVICE), timeout=timedelta(seconds=60))
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
+    if dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # the wrapper keeps gloo's threads; an ordinary exit aborts in one now and then
