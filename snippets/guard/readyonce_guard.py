@@ -23,6 +23,7 @@ import importlib.machinery
 import importlib.util
 import itertools
 import json
+import math
 import os
 import random
 import subprocess
@@ -108,6 +109,12 @@ CODES = {
         "the ranks step with different optimizer settings",
         "the ranks drift apart",
         "make optimizer and schedule from what all ranks know alike",
+        "sure",
+    ),
+    "clipped": (
+        "the ranks scaled their shards of the gradient by different factors (clipped by a norm of the own shard?)",
+        "the whole gradient points elsewhere, and its norm is not what it was clipped to",
+        "clip by the norm of the whole model: FSDP1's model.clip_grad_norm_(...), under FSDP2 torch's on the DTensors",
         "sure",
     ),
     "data": (
@@ -326,7 +333,7 @@ class Guard:
         self.index = {id(p): i for i, p in enumerate(self.params)}
         self.pieces = [0] * len(self.params)
         self.has_moved, self.had_gradient = False, []
-        self.buffers, self.inputs, self.rate, self.sampled = None, [], 0.0, []
+        self.buffers, self.inputs, self.rate, self.sampled, self.left = None, [], 0.0, [], {}
         self.handles = [_register_first(p, self._counter(i)) for i, p in enumerate(self.params)]
         self.handles.append(model.register_forward_pre_hook(self._called, with_kwargs=True))
         if self.kind == "zero":
@@ -358,7 +365,7 @@ class Guard:
         if self.kind == "zero" and getattr(self.model.__dict__.get("allreduce_gradients"), "guard", None) is self:
             del self.model.allreduce_gradients  # the class has it
         self.handles, self.params, self.pieces, self.before, self.buffers = [], [], [], None, None
-        self.sampled = []
+        self.sampled, self.left = [], {}
         self.model = self.inner = None
         self.candidates, self.index = [], {}
 
@@ -485,6 +492,7 @@ class Guard:
             self._note("kept", again)
         if self.kind == "fsdp2":
             self.synced = _synchronises(self.model, self.kind)
+        self.left = self._shards()
         self.had |= came
         self.micro += 1
 
@@ -606,6 +614,7 @@ class Guard:
             "here": _fingerprint(self.params),
             "moved": self._moved(),
             "empty": moving and not any_gradient,
+            "factor": self._factor(),
             # A step on zeros moves nothing, rightly; where that cannot be seen, one such step proves nothing.
             "gradient": self.step > 0 if hidden else any(size > 0 for size in vector_of_shards),
         }
@@ -683,6 +692,27 @@ class Guard:
             if new or len(ours) > managed:
                 detail = f"DDP manages {managed} of {len(ours) + len(new)} trainable parameters"
                 self._note("unmet", (), detail + (": not " + ", ".join(new[:5]) if new else ""))
+
+    # -------------------------------------------------------------- sharded gradients that are clipped
+
+    def _shards(self):
+        """index -> two sizes of this rank's part of a gradient."""
+        if self.kind not in ("fsdp1", "fsdp2"):
+            return {}
+        managed = _managed(self.model, self.kind)
+        held = {i: p.grad for i, p in enumerate(self.params) if p.grad is not None and id(p) in managed}
+        return dict(zip(held, zip(_norms(held.values()), _norms(held.values(), order=math.inf))))
+
+    def _factor(self):
+        """By what all of this rank's shards were multiplied since the last backward; None where not all by the same."""
+        now = self._shards()
+        pairs = [pair for i in now if i in self.left for pair in zip(now[i], self.left[i])]
+        ratios = [new / old for new, old in pairs if old > 0]
+        return ratios[0] if ratios and min(ratios) > 0 and _alike(ratios, self._noise()) else None
+
+    def _noise(self):
+        exact = all(p.element_size() >= 4 for p in self.params)
+        return 1e-4 if exact else 2e-2
 
     # -------------------------------------------------------------- weights that do not move
 
@@ -796,6 +826,9 @@ class Guard:
                     add("unsynced" if key == "grads" and "unsynced" in found else code, differing, detail)
         if len(records) > 1 and len(seen := {it["inputs"] for it in records}) == 1 and seen != {None}:
             add("data", self.inputs[0], f"equal in {len(self.inputs)} forwards of this step")
+        factors = [it["factor"] for it in records if it["factor"]]
+        if len(factors) > 1 and not _alike(factors, self._noise()):
+            add("clipped", (), f"factors from {min(factors):.4g} to {max(factors):.4g}")
         settings = [it["settings"] for it in records]
         if any(told != settings[0] for told in settings):
             apart = set().union(*settings).difference(set(settings[0]).intersection(*settings))
@@ -946,7 +979,11 @@ def _part(p):
     return _local((p if held is None else held).detach()).flatten()[:ELEMENTS]
 
 
-def _norms(tensors, integers=False):
+def _alike(numbers, noise):
+    return all(map(math.isfinite, numbers)) and max(numbers) <= min(numbers) * (1 + noise)
+
+
+def _norms(tensors, integers=False, order=2):
     """The size of each tensor, in one pass over the memory and one transfer; integers are 0 unless asked for."""
     import torch
 
@@ -959,8 +996,8 @@ def _norms(tensors, integers=False):
             by_kind.setdefault((t.device, t.dtype), []).append(i)
     for (_, dtype), members in by_kind.items():
         chosen = [whole[i] for i in members]
-        exact = dtype == torch.float64 or dtype == torch.float32
-        sizes = torch._foreach_norm(chosen) if exact else [_norm_as_float(t) for t in chosen]
+        exact = dtype == torch.float64 or dtype == torch.float32 or order != 2  # the largest element is not rounded
+        sizes = torch._foreach_norm(chosen, order) if exact else [_norm_as_float(t) for t in chosen]
         for i, size in zip(members, torch.stack(sizes).to(torch.float32).cpu().tolist()):
             found[i] = size
     return found

@@ -549,6 +549,38 @@ def fsdp1_with_and_without_synchronisation():
 
 
 @together
+def a_shard_clipped_by_its_own_norm():
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+    from torch.distributed.fsdp import fully_shard
+
+    def by_hand(model):  # each rank takes the norm of what it holds
+        grads = [p.grad for p in model.parameters() if p.grad is not None]
+        grads = [g.to_local() if hasattr(g, "to_local") else g for g in grads]
+        norm = torch.stack([g.norm() for g in grads]).norm()
+        for g in grads:
+            g.mul_(0.01 / norm)
+
+    def whole(model):
+        if isinstance(model, FSDP):
+            model.clip_grad_norm_(0.01)
+        else:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.01)
+
+    def value(model):  # one flat parameter and one unit: no other tells that its elements were not all scaled alike
+        nn.utils.clip_grad_value_(model.parameters(), 0.01)
+
+    for sharded in (lambda net: FSDP(net, device_id=torch.device("cpu")), fully_shard):
+        for change, expected in ((by_hand, ["clipped"]), (whole, []), (value, []), (lambda _: None, [])):
+            model = sharded(Net())
+            guard, optimizer = watch(model, **quiet(steps=1)), sgd(model)
+            (model(inputs()) - 1).square().mean().backward()
+            change(model)
+            optimizer.step()
+            assert [f.code for f in guard.findings] == expected, (change, guard.findings)
+            guard.remove()
+
+
+@together
 def watched_without_a_call():
     """What `python -m readyonce_guard` does in each process."""
     with readyonce_guard.automatic(**quiet()) as guards:
