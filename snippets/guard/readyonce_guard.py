@@ -490,7 +490,7 @@ class Guard:
                 self._note("stale", missing)
         if again := [i for i in self.candidates if self.pieces[i] or self.kind in ("fsdp1", "fsdp2")]:
             self._note("kept", again)
-        if self.kind == "fsdp2":
+        if self.kind != "ddp":  # there the forward has decided
             self.synced = _synchronises(self.model, self.kind)
         self.left = self._shards()
         self.had |= came
@@ -594,7 +594,7 @@ class Guard:
             vector_of_shards = _norms([p.grad for p in self.params if p.grad is not None])
         else:
             vector_of_shards = vector
-        if self._unsynced():
+        if self._unsynced() and not compared:  # else the gradients themselves tell: a script may average them by hand
             self._note("unsynced")
         if self.kind == "ddp" and self.step == 0:
             self._note_unmet()
@@ -672,16 +672,14 @@ class Guard:
         return dict(zip(whole, _norms(whole.values())))
 
     def _unsynced(self):
-        if self.kind in ("ddp", "fsdp1", "fsdp2"):
-            return bool(self.calls and not self.synced)
-        return False
+        return bool(self.calls and not self.synced)
 
     def _reason(self):
         if self.kind == "ddp" and not self.calls:
             return "bypassed"
         if self.kind in ("fsdp1", "fsdp2"):
             return "unmet"
-        return "ranks"
+        return "unsynced" if self._unsynced() else "ranks"
 
     def _note_unmet(self):
         """Parameters that need a gradient now, and did not when DDP counted."""
@@ -822,7 +820,7 @@ class Guard:
         for key, code in {"grads": why, "weights": "drift" if self.step else "start", "buffers": "buffers"}.items():
             if len({it[key] for it in records}) > 1:
                 differing, detail = self._which(key, values[key], group, exact)
-                if detail:  # gradients that nobody synchronised differ for that reason
+                if detail:
                     add("unsynced" if key == "grads" and "unsynced" in found else code, differing, detail)
         if len(records) > 1 and len(seen := {it["inputs"] for it in records}) == 1 and seen != {None}:
             add("data", self.inputs[0], f"equal in {len(self.inputs)} forwards of this step")
@@ -921,6 +919,9 @@ def _synchronises(model, kind):
     """Whether the backward of a forward that begins now averages gradients."""
     if kind == "ddp":
         return bool(model.require_backward_grad_sync)
+    if kind == "zero":
+        coalesced = getattr(getattr(model, "optimizer", None), "_coalesce_grad_reduction", False)  # reduced on leaving it
+        return coalesced or not getattr(model, "inside_no_sync_ctxt", False)
     modules = list(model.modules()) if kind in ("fsdp1", "fsdp2") else []
     if kind == "fsdp1":
         return all(getattr(m, "_sync_gradients", True) for m in modules)

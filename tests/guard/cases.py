@@ -533,18 +533,23 @@ def replay_says_what_it_does_not_cover():
 
 
 @together
-def fsdp1_with_and_without_synchronisation():
+def fsdp_synchronises_as_the_backward_says():
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
-    for quiet_steps in (False, True):
+    for around in ("nothing", "forward", "backward", "both"):
         model = FSDP(Net(), use_orig_params=True, device_id=torch.device("cpu"))
         guard, optimizer = watch(model, **quiet(steps=2)), sgd(model)
-        with model.no_sync() if quiet_steps else contextlib.nullcontext():
-            model(inputs()).sum().backward()
+        with model.no_sync() if around in ("forward", "both") else contextlib.nullcontext():
+            loss = model(inputs()).sum()
+            if around == "both":
+                loss.backward()
+        if around != "both":
+            with model.no_sync() if around == "backward" else contextlib.nullcontext():
+                loss.backward()
         with contextlib.suppress(RuntimeError):  # the optimizer itself may refuse the shapes
             optimizer.step()
         codes = [f.code for f in guard.findings]
-        assert codes == (["unsynced"] if quiet_steps else []), (codes, guard.lines)
+        assert codes == (["unsynced"] if around in ("backward", "both") else []), (around, codes, guard.lines)
         guard.remove()
 
 
@@ -578,6 +583,46 @@ def a_shard_clipped_by_its_own_norm():
             optimizer.step()
             assert [f.code for f in guard.findings] == expected, (change, guard.findings)
             guard.remove()
+
+
+@together
+def averaged_by_hand_under_no_sync():
+    for by_hand in (False, True):
+        model = DDP(Net())
+        guard, optimizer = watch(model, **quiet(steps=2)), sgd(model)
+        with model.no_sync():
+            model(inputs()).sum().backward()
+        for p in model.parameters() if by_hand else ():
+            dist.all_reduce(p.grad)
+            p.grad /= dist.get_world_size()
+        optimizer.step()
+        codes = [f.code for f in guard.findings]
+        assert codes == ([] if by_hand else ["unsynced"]), (by_hand, codes, guard.lines)
+        guard.remove()
+
+
+@together
+def deepspeed_under_no_sync():
+    import deepspeed
+
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": 1},
+        "zero_allow_untested_optimizer": True,
+    }
+    for last in (True, False):
+        model = Net()
+        engine, *_ = deepspeed.initialize(model=model, optimizer=sgd(model), config=config)
+        guard = watch(engine, **quiet(steps=2))
+        for quietly in (last, not last):
+            with engine.no_sync() if quietly else contextlib.nullcontext():
+                engine.backward(engine(inputs()).square().mean() / 2)
+        engine.step()
+        codes = [f.code for f in guard.findings]
+        assert codes == ([] if last else ["unsynced"]), (last, codes, guard.lines)
+        guard.remove()
+        engine.destroy()
 
 
 @together
