@@ -55,10 +55,21 @@ VARIANTS = {
     "over-ranks-4": dict(coefficient="ranks"),
     "over-both-4": dict(coefficient="both"),  # divided by ranks and micro-batches
     # with equally many tokens everywhere only the auxiliary loss can be wrong
+    "equal-separate-1": dict(EQUAL | ONE, average=False),
     "equal-separate-4": dict(EQUAL, average=False),
     "equal-accepts-false": dict(EQUAL, accepts=False),
+    "accepts-false": dict(accepts=False),
     "all-experts": dict(top_k=4),
     "off": dict(aux="off"),  # compared with the main loss alone
+    "times-both": dict(times=8),  # by what: compared with 8 times the auxiliary loss
+    "whole-batch": dict(aux="apart", reference="whole-batch"),  # another objective
+    # the last step has 2 micro-batches, the others 4
+    "short-apart": dict(aux="apart", short=True),
+    "short-over-both": dict(coefficient="both", short=True),
+    # DeepSpeed ZeRO-2, and DDP without the Trainer
+    "zero2-model": dict(strategy="zero2"),
+    "zero2-apart": dict(strategy="zero2", aux="apart"),
+    "own-apart": dict(strategy="own", aux="apart"),
     # one process
     "single-model-1": ONE,
     "single-model-4": {},
@@ -110,7 +121,7 @@ def facts(variant):
         "router_loss": {"model": "with-the-loss", "off": "none"}.get(s["aux"], s["aux"]),
         "router_coefficient": s["coefficient"],
         "experts_per_token": "all" if s["top_k"] == EXPERTS else "some",
-        **({} if s["short"] or s["aux"] == "off" else {"last_step": "full"}),
+        **({} if s["aux"] == "off" else {"last_step": "short" if s["short"] else "full"}),
         "reference": s["reference"] if s["times"] == 1 else "scaled",
     }
 
