@@ -1,0 +1,304 @@
+"""A checkpoint is loaded into a model that ZeRO-3 has partitioned: which ways start the training from it?
+
+    torchrun --nproc-per-node 2 repro.py reported
+    torchrun --nproc-per-node 2 repro.py init-one-by-one
+
+Objective: training starts from the checkpoint. A variant either raises, as it would in training, or trains three steps of plain SGD
+and is compared with one process that loaded the same checkpoint and saw all samples. `from_random` is the same difference to one
+process that loaded nothing: near 0 where the checkpoint was lost.
+"""
+
+import gc
+import json
+import os
+import sys
+import tempfile
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+if not torch.accelerator.is_available():
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
+
+import deepspeed
+from deepspeed.utils import safe_set_full_fp32_param
+
+# --8<-- [start:variants]
+DEFAULTS = dict(
+    stage=3,
+    where="init",  # "whole": a plain model, then initialize; "init": made under zero.Init; "engine": after initialize
+    by="strict",  # how the checkpoint is loaded, see `load` and `load_into_engine`
+    checks=False,  # zero_optimization.enable_sanity_checks
+    head=None,  # the checkpoint has no head; its weights shall be 0.5, and this is where `nn.init` says so
+)
+WAYS = ("strict", "strict-false", "assign", "skip", "data", "gathered", "modifier")
+ENGINE = (
+    "one-by-one modifier-refresh set-fp32 set-fp32-modifier module-state module-state-fetch own own-module-only".split()
+)
+VARIANTS = (
+    {f"{where}-{by}": dict(where=where, by=by) for where in ("init", "engine") for by in WAYS}
+    | {f"init-{by}": dict(by=by) for by in ("one-by-one", "modifier-rank-0", "gathered-rank-0", "root-only")}
+    | {f"whole-{by}": dict(where="whole", by=by) for by in ("strict", "one-by-one")}
+    | {f"engine-{by}": dict(where="engine", by=by) for by in ENGINE}
+    | {f"zero{stage}-engine-strict": dict(stage=stage, where="engine") for stage in (0, 1, 2)}
+    | {
+        "reported": {},  # load_state_dict into a model made under zero.Init
+        "init-gathered-checked": dict(by="gathered", checks=True),
+        "zero2-whole-strict": dict(stage=2, where="whole"),
+        "zero2-engine-strict-refresh": dict(stage=2, where="engine", by="strict-refresh"),
+        "head-whole-constructor": dict(where="whole", head="constructor"),
+    }
+    | {
+        f"head-{at}": dict(by="modifier", head=at)
+        for at in ("constructor", "own-constructor", "after", "after-modifier")
+    }
+)
+# --8<-- [end:variants]
+
+STEPS, BATCH, WIDTH = 3, 4, 8
+ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+gc.freeze()  # each engine collects garbage, which takes a second with all that was imported
+
+
+# --8<-- [start:facts]
+def facts(variant):
+    """What this file's settings are called in the field, for the record."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    told = {}
+    if s["stage"] == 3:
+        told = {"persistence": "none", "gathering": "none", "gather_checks": "on" if s["checks"] else "off"}
+    return told | {
+        "strategy": f"zero-{s['stage']}",
+        "model_by": "script",
+        "new_head": s["head"] or "none",
+        "checkpoint_into": "partitioned" if s["where"] == "init" else s["where"],
+        "checkpoint_by": "load-state-dict" if s["by"] == "strict" else s["by"],
+        "optimizer": "sgd",
+        "deepspeed_backward": "engine",
+        "buckets": "one",
+        "offload": "none",
+        "leaf": False,
+        "overlap": s["stage"] == 3,
+        "tuning": "full",
+        "frozen": "none",
+        "checkpointing": "none",
+        "runs": "once",
+        "runs_vary": False,
+        "skips": "never",
+        "second_use": "none",
+        "backward_calls": "once",
+        "accumulation": 1,
+        "batch_size": BATCH // 2,
+    }
+
+
+# --8<-- [end:facts]
+
+
+# --8<-- [start:model]
+class OwnHead(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(WIDTH, 2 * WIDTH))
+        nn.init.constant_(self.weight, 0.5)  # zero.Init has not partitioned it yet
+
+    def forward(self, x):
+        return x @ self.weight.T
+
+
+class Model(nn.Module):
+    def __init__(self, head=None):
+        super().__init__()
+        self.first = nn.Linear(WIDTH, 2 * WIDTH)
+        self.last = nn.Linear(2 * WIDTH, 2 * WIDTH)
+        self.head = OwnHead() if head == "own-constructor" else nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        if head == "constructor":
+            nn.init.constant_(self.head.weight, 0.5)  # under zero.Init it was partitioned one line above, and is empty
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.last(torch.tanh(self.first(x)))))
+
+
+# --8<-- [end:model]
+
+
+def one_by_one(model, state):
+    # --8<-- [start:fix]
+    for name, p in model.named_parameters():  # on every rank, before deepspeed.initialize
+        with deepspeed.zero.GatheredParameters(p, modifier_rank=0):
+            if dist.get_rank() == 0:
+                p.data.copy_(state[name])
+    # --8<-- [end:fix]
+
+
+# --8<-- [start:load]
+def load(model, state, by, strict=True):
+    if by in ("strict", "strict-false", "assign"):
+        model.load_state_dict(state, strict=strict and by != "strict-false", assign=by == "assign")
+    elif by == "skip":
+        own = model.state_dict()
+        model.load_state_dict({k: v for k, v in state.items() if v.shape == own[k].shape}, strict=False)
+    elif by == "data":
+        for name, p in model.named_parameters():
+            p.data = state[name].clone()
+    elif by == "one-by-one":
+        one_by_one(model, state)
+    else:  # "gathered": without modifier_rank; "root-only": what the model holds itself, not its layers
+        parameters = list(model.parameters(recurse=by != "root-only"))
+        with deepspeed.zero.GatheredParameters(parameters, modifier_rank=None if by.startswith("gathered") else 0):
+            if dist.get_rank() == 0 or not by.endswith("rank-0"):
+                model.load_state_dict(state, strict=strict)
+
+
+def load_into_engine(engine, state, by):
+    if by.startswith("module-state"):
+        engine.load_module_state_dict({"module": state}, fetch_z3_params=by.endswith("fetch"))
+    elif by.startswith("own"):  # a folder that DeepSpeed's save_checkpoint wrote
+        engine.load_checkpoint(state, load_module_only=by.endswith("module-only"))
+    elif by.startswith("set-fp32"):
+        if by.endswith("modifier"):
+            load(engine.module, state, "modifier")
+        # --8<-- [start:set-fp32]
+        for name, p in engine.module.named_parameters():
+            safe_set_full_fp32_param(p, state[name])
+        # --8<-- [end:set-fp32]
+    else:
+        load(engine.module, state, by.removesuffix("-refresh"))
+        if by.endswith("refresh"):
+            # --8<-- [start:refresh]
+            engine.optimizer.refresh_fp32_params()
+            # --8<-- [end:refresh]
+
+
+# --8<-- [end:load]
+
+
+def config(s):
+    zero = {"stage": s["stage"]} | ({"stage3_param_persistence_threshold": 0} if s["stage"] == 3 else {})
+    if s["checks"]:
+        # --8<-- [start:checks]
+        zero["enable_sanity_checks"] = True
+        # --8<-- [end:checks]
+    return {
+        "train_micro_batch_size_per_gpu": BATCH // dist.get_world_size(),
+        "gradient_clipping": 0.0,  # newer releases clip at 1.0 unless told otherwise
+        "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
+        "zero_optimization": zero,
+    }
+
+
+def engine_of(model, s):
+    return deepspeed.initialize(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), config=config(s))[0]
+
+
+# --8<-- [start:train]
+def run(variant):
+    """Load and train; compare, on every rank, with one process that loaded the checkpoint, and with one that loaded nothing."""
+    s = {**DEFAULTS, **VARIANTS[variant]}
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    data = torch.randn(STEPS, BATCH, WIDTH, generator=torch.Generator().manual_seed(1)).to(DEVICE)
+    torch.manual_seed(7)
+    before = Model().to(DEVICE)
+    state = {k: v.clone() for k, v in before.state_dict().items() if not (s["head"] and k.startswith("head"))}
+    source = saved(before, s) if s["by"].startswith("own") else state
+    torch.manual_seed(0)
+    with deepspeed.zero.Init(config_dict_or_path=config(s), enabled=s["where"] == "init"):
+        model = Model(s["head"])
+    model.to(DEVICE)
+    if s["where"] == "engine":
+        engine = engine_of(model, s)
+        load_into_engine(engine, source, s["by"])
+    else:
+        load(model, state, s["by"], strict=not s["head"])
+        initialise_head(model, s["head"])
+        engine = engine_of(model, s)
+    try:
+        for batch in data:
+            engine.backward((engine(batch[rank::world_size]) - 1).square().mean())
+            engine.step()
+        trained = []
+        for p in model.parameters():
+            with deepspeed.zero.GatheredParameters(p, enabled=s["stage"] == 3):
+                trained.append(p.detach().clone())
+    finally:
+        engine.destroy()
+    torch.manual_seed(0)
+    alone = Model().to(DEVICE)
+    scratch = train_alone(alone, data)
+    alone.load_state_dict(state, strict=not s["head"])
+    if s["head"]:
+        nn.init.constant_(alone.head.weight, 0.5)
+    return compare(variant, trained, train_alone(alone, data), scratch)
+
+
+def initialise_head(model, at):
+    if at == "after":
+        nn.init.constant_(model.head.weight, 0.5)
+    if at == "after-modifier":
+        # --8<-- [start:head]
+        with deepspeed.zero.GatheredParameters(model.head.weight, modifier_rank=0):
+            nn.init.constant_(model.head.weight, 0.5)
+        # --8<-- [end:head]
+
+
+def saved(model, s):
+    """DeepSpeed's own checkpoint of a model, a folder."""
+    folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(folder)
+    engine = engine_of(model, s)
+    engine.save_checkpoint(folder[0])
+    engine.destroy()
+    return folder[0]
+
+
+def train_alone(model, data):
+    """The same steps in one process; the model is left as it was."""
+    start = {k: v.clone() for k, v in model.state_dict().items()}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in data:
+        optimizer.zero_grad()
+        (model(batch) - 1).square().mean().backward()
+        optimizer.step()
+    trained = [p.detach().clone() for p in model.parameters()]
+    model.load_state_dict(start)
+    return trained
+
+
+# --8<-- [end:train]
+
+
+# --8<-- [start:compare]
+def compare(variant, trained, reference, scratch):
+    """The largest differences on any rank: to one process, between the ranks, and to one process that loaded nothing."""
+    first = [p.clone() for p in trained]
+    for p in first:
+        dist.broadcast(p, src=0)
+    worst = torch.stack(
+        [
+            torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others, strict=True)]).max()
+            for others in (reference, first, scratch)
+        ]
+    )
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    error, spread, scratch = worst.tolist()
+    told = {"variant": variant, "outcome": "match" if error <= 1e-5 else "diverge", "gradient_error": error}
+    return told | {"rank_spread": spread, "from_random": scratch}
+
+
+# --8<-- [end:compare]
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if DEVICE.type != "cpu":
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group(dist.get_default_backend_for_device(DEVICE), timeout=timedelta(seconds=60))
+    result = run(sys.argv[1]) | {"facts": facts(sys.argv[1])}
+    if dist.get_rank() == 0:
+        print("RESULT", json.dumps(result), flush=True)
+    dist.barrier()  # without it a rank that is done can take the store away from the other
+    dist.destroy_process_group()
+    os._exit(0)  # the wrapper keeps gloo's threads; an ordinary exit aborts in one now and then
