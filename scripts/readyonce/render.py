@@ -25,7 +25,7 @@ from readyonce.catalog import Catalog, Incident, Observed, Variant, imports
 from readyonce.conditions import in_words, part_in_words, parts
 from readyonce.lint import page as lint
 from readyonce.project import LANGUAGES, Language
-from readyonce.schema import BASELINE, SILENT, Affected, Environment, FamilyFile, Matrix, Run, Source
+from readyonce.schema import BASELINE, SILENT, Affected, Environment, FamilyFile, Matrix, Run, Source, Text
 from readyonce.terminal import printable
 from readyonce.verdicts import Judged, Judgement, judge
 from readyonce.words import (
@@ -415,27 +415,31 @@ def _strip_cell(incident: Incident, variant: str, environment: str, language: La
 
 
 def matrix_table(incident: Incident, matrix: Matrix, environment: str, language: Language) -> str:
-    """Columns: the last axis, or the last two where that makes no more than six; rows: the others."""
+    """Columns: the last axis, or the last two where that makes no more than six; rows: the others.
+
+    Of two axes the longer makes the rows where it has more than six words: a page is no wider.
+    """
     split = len(matrix.axes) - 1
     if split > 1 and len(matrix.axes[-1]) * len(matrix.axes[-2]) <= 6:
         split -= 1
-    top = list(itertools.product(*matrix.axes[split:]))
-    comma = say("comma", language)
-    rows = [
-        [
-            say("setting", language),
-            *(comma.join(axis[w][language] for axis, w in zip(matrix.axes[split:], words)) for words in top),
-        ]
-    ]
-    for left in itertools.product(*matrix.axes[:split]):
-        if not any(environment in incident.variants["-".join((*left, *words))].declared for words in top):
-            continue  # nothing of this row runs there
-        row = [comma.join(axis[w][language] for axis, w in zip(matrix.axes, left))]
-        for words in top:
-            run = incident.run("-".join((*left, *words)), environment)
-            row.append(_cell(run, environment, language))
-        rows.append(row)
+    left, top = matrix.axes[:split], matrix.axes[split:]
+    turned = len(matrix.axes) == 2 and len(top[0]) > max(6, len(left[0]))
+    if turned:
+        left, top = top, left
+    columns, comma = list(itertools.product(*top)), say("comma", language)
+    rows = [[say("setting", language), *(comma.join(_words(top, words, language)) for words in columns)]]
+    for row in itertools.product(*left):
+        names = ["-".join((*words, *row) if turned else (*row, *words)) for words in columns]
+        if any(
+            environment in incident.variants[name].declared for name in names
+        ):  # else nothing of this row runs there
+            cells = (_cell(incident.run(name, environment), environment, language) for name in names)
+            rows.append([comma.join(_words(left, row, language)), *cells])
     return table(rows, "ro-matrix") if len(rows) > 1 else ""
+
+
+def _words(axes: list[dict[str, Text]], words: Iterable[str], language: Language) -> Iterator[str]:
+    return (axis[word][language] for axis, word in zip(axes, words))
 
 
 def _cell(run: Run | None, environment: str, language: Language) -> str:

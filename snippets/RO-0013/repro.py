@@ -131,16 +131,14 @@ def facts(variant):
 
 # --8<-- [start:fix]
 class MoeTrainer(Trainer):
-    """With model.router_aux_loss_coef = 0 the model's loss is the main loss alone."""
+    coefficient = 0.001
 
-    router_aux_loss_coef = 0.001
-
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch=num_items_in_batch)
+    def compute_loss(self, model, inputs, return_outputs=False, **more):
+        loss, out = super().compute_loss(model, inputs, True, **more)
         if model.training:
-            steps = getattr(self, "current_gradient_accumulation_steps", self.args.gradient_accumulation_steps)
-            loss = loss + self.router_aux_loss_coef * outputs["aux_loss"] / steps
-        return (loss, outputs) if return_outputs else loss
+            parts = self.current_gradient_accumulation_steps
+            loss = loss + self.coefficient * out["aux_loss"] / parts
+        return (loss, out) if return_outputs else loss
 
 
 # --8<-- [end:fix]
@@ -208,7 +206,9 @@ def train_in_trainer(s, model, data, first):
             train_dataset=data,
             callbacks=[first],
         )
-        trainer.router_aux_loss_coef = COEFFICIENT
+        trainer.coefficient = COEFFICIENT
+        if not hasattr(trainer, "current_gradient_accumulation_steps"):  # 4.46 does not know it
+            trainer.current_gradient_accumulation_steps = s["accumulation"]
         if s["accepts"] is not None:
             trainer.model_accepts_loss_kwargs = s["accepts"]
         trainer.train()
