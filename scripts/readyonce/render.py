@@ -415,12 +415,12 @@ def _strip_cell(incident: Incident, variant: str, environment: str, language: La
 
 
 def matrix_table(incident: Incident, matrix: Matrix, environment: str, language: Language) -> str:
-    """Columns: the last axis, or the last two where that makes no more than six; rows: the others.
+    """Columns: the last axis, or the last two where that makes no more than four; rows: the others.
 
-    Of two axes the longer makes the rows where it has more than six words: a page is no wider.
+    Of two axes the longer makes the rows where it has more than six words: more columns do not fit a page.
     """
     split = len(matrix.axes) - 1
-    if split > 1 and len(matrix.axes[-1]) * len(matrix.axes[-2]) <= 6:
+    if split > 1 and len(matrix.axes[-1]) * len(matrix.axes[-2]) <= 4:
         split -= 1
     left, top = matrix.axes[:split], matrix.axes[split:]
     turned = len(matrix.axes) == 2 and len(top[0]) > max(6, len(left[0]))

@@ -154,9 +154,9 @@ class Model(nn.Module):
 # --8<-- [start:fix]
 def clip_whole(model, max_norm, norm_type=2.0):
     """By the norm of the whole model; called on all ranks."""
-    if isinstance(model, FullyShardedDataParallel):  # FSDP1: its own method, of the root
+    if isinstance(model, FullyShardedDataParallel):  # FSDP1
         norm = model.clip_grad_norm_(max_norm, norm_type)
-    else:  # FSDP2, DDP, one process
+    else:
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm, norm_type)
     return norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # what to log
 
