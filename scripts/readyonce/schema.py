@@ -135,7 +135,7 @@ class Matrix(Model):
     alone: list[str] = []
     """Globs: what runs in a launch of its own only, since what ran before it decides how it ends."""
     cases: list[MatrixCase]
-    """The outcomes; the first that fits a variant counts."""
+    """The outcomes; exactly one fits each variant."""
     chart: list[Quantity] = []
     """What is drawn as bars: a row for each word of the first axis, a bar for each of the second."""
 
