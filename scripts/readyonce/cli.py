@@ -196,6 +196,45 @@ def _show(rules: Rules, answer: Answer, options: argparse.Namespace) -> str:
     return kind
 
 
+def triage(options: argparse.Namespace) -> int:
+    from readyonce import inputs
+    from readyonce.fleet import engine, groups, page, report, sources, verdict
+
+    rules = _rules()
+    faults: list[str] = []
+    if options.format == "parquet" and not options.out:
+        raise _usage("--format parquet is no text: name a file, --out report.parquet")
+    try:
+        last = Path(options.since).read_text(encoding="utf-8") if options.since else None
+        sizes = sources.expand(options.paths, faults)
+        found = engine.readings(compiled.rules() or "", sizes, options.lang, options.on)
+        answers = verdict.answers(found)
+        alike = groups.groups(answers, last)
+        if options.format == "parquet":
+            report.parquet(answers, alike, options.out)
+    except inputs.Unusable as error:
+        raise _usage(str(error)) from None
+    except UnicodeDecodeError:
+        raise _usage(f"{options.since} is no report of triage: write it with --format jsonl --out") from None
+    if options.format != "parquet":
+        colour = options.out is None and sys.stdout.isatty()
+        forms: dict[str, Callable[[], str]] = {
+            "text": lambda: report.text(rules, answers, alike, options.lang, colour),
+            "jsonl": lambda: report.jsonl(answers, alike),
+            "html": lambda: page.html(rules, answers, alike, options.lang),
+        }
+        told = forms[options.format]()
+        if options.out:
+            project.write_whole(Path(options.out), told)
+        else:
+            print(told, end="" if told.endswith("\n") else "\n", flush=True)
+    faults += [f"{inputs.shown(it.file)}: {it.fault}" for it in found if it.fault]
+    for fault in faults:
+        print(f"readyonce: {printable(fault)}", file=sys.stderr)
+    failed = any(it.outcome == "failed" for it in answers)
+    return USAGE if faults else DIFFERENT if failed else GOOD
+
+
 def lint(options: argparse.Namespace) -> int:
     from readyonce import inputs
     from readyonce.lint import judge, launch, report, shell
@@ -641,6 +680,38 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument(
         "--github-event", metavar="FILE", help="an event of a newly opened issue: prints the comment for it"
     )
+
+    it = command(
+        "triage",
+        triage,
+        "Finds in the logs of many jobs which rank failed first, with what, and which jobs failed alike. Nothing is sent anywhere.",
+        "logs/",
+        "'runs/*/console.log' logs.tar.gz --format html --out triage.html",
+        "/var/log/pods --format jsonl --out today.jsonl --since yesterday.jsonl",
+        "/shared/logs --on tcp://scheduler:8786",
+    )
+    it.epilog = f"{it.epilog}" + (
+        "\n\nknown layouts: torchrun --log-dir, Slurm (%j_%t), Kubernetes pods, ms-swift's folders, rank_3.log, and single files"
+        "\nwhose lines begin with [rank3]:, [default3]: or 3:. All cores are used; --on names a Dask cluster that runs already."
+        "\nIt needs more than the other commands do: pip install 'readyonce[cluster]'"
+        "\nexit codes: 0 no job failed, 1 some did, 2 bad usage, or a file that cannot be read (the rest is answered)"
+    )
+    it.add_argument(
+        "paths",
+        metavar="PATH",
+        nargs="+",
+        help="folders, globs, files, .gz, .zst, .tar, .zip, addresses that fsspec knows. s3:// and oss:// need s3fs or ossfs "
+        "installed beside it; s3:// was tried by hand against a local S3 server, oss:// was not",
+    )
+    it.add_argument("--format", choices=("text", "jsonl", "html", "parquet"), default="text", help="default: text")
+    it.add_argument("--out", metavar="FILE", help="write there, not to standard output")
+    it.add_argument(
+        "--on",
+        metavar="ADDRESS",
+        help="of a Dask scheduler: read on its workers, which must see the same paths, and need the same package",
+    )
+    it.add_argument("--since", metavar="FILE", help="the last report, as jsonl: marks what is new")
+    language(it)
 
     it = command(
         "lint",

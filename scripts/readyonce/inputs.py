@@ -122,10 +122,10 @@ def diagnose(rules: Rules, name: str, language: Language, faults: list[str]) -> 
         if name == "-":
             if sys.stdin is None:
                 raise Unusable("standard input is closed: give a file, or pipe a log in")
-            return engine.diagnose_stream(rules, _blocks(sys.stdin.buffer), name, language)
+            return engine.diagnose_stream(rules, blocks(sys.stdin.buffer), name, language)
         with open(name, "rb") as file:
-            unpacked = _Unpacked(file) if file.peek(2)[:2] == b"\x1f\x8b" else None
-            told = engine.diagnose_stream(rules, _blocks(unpacked or file), name, language)
+            unpacked = Unpacked(file) if file.peek(2)[:2] == b"\x1f\x8b" else None
+            told = engine.diagnose_stream(rules, blocks(unpacked or file), name, language)
             if unpacked and unpacked.fault:
                 if not unpacked.any:
                     faults.append(f"{shown(name)} cannot be read: {unpacked.fault}")
@@ -148,7 +148,7 @@ def shown(name: str) -> str:
     return name.replace("\n", "\\n")
 
 
-class _Unpacked:
+class Unpacked:
     """The bytes of a .gz, as far as they can be read: that of a job that was killed ends anywhere."""
 
     def __init__(self, file: BinaryIO):
@@ -173,7 +173,7 @@ class _Unpacked:
         return b"".join(parts)
 
 
-def _blocks(stream: BinaryIO | _Unpacked) -> Iterator[bytes]:
+def blocks(stream: BinaryIO | Unpacked) -> Iterator[bytes]:
     """The bytes of a file; those of UTF-16 (a redirect in PowerShell) as UTF-8."""
     block = stream.read(BLOCK)
     if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -8,7 +8,7 @@ import pytest
 
 from support.project import KNOWN, ROOT, command
 
-COMMANDS = ("list", "explain", "diagnose", "run", "verify", "check", "render", "new", "link", "site", "serve")
+COMMANDS = ("list", "explain", "diagnose", "triage", "run", "verify", "check", "render", "new", "link", "site", "serve")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,0 +1,100 @@
+"""Reads many files at once, by Dask: on this machine's cores, or on a cluster that runs already. No other module knows it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+
+from readyonce import diagnose, inputs
+from readyonce.fleet import layout, sources
+from readyonce.fleet.reading import Reading, read
+from readyonce.project import Language
+
+LEAST, MOST = 4 << 20, 256 << 20  # bytes of one task
+PATIENCE = 20  # seconds until a scheduler answers
+
+
+def readings(rules: str, sizes: dict[str, int], language: Language, address: str | None = None) -> list[Reading]:
+    """What every file holds, archives' members too. Raises inputs.Unusable where there is no Dask, or no cluster."""
+    try:
+        import dask.bag
+    except ImportError:
+        raise inputs.Unusable(f"triage needs Dask. Install it: {sources.HOW}") from None
+    tasks = _tasks(sizes, (os.cpu_count() or 1) if address is None else 64)
+    bag = dask.bag.from_sequence(tasks, npartitions=len(tasks)).map(each, rules, language)
+    if address is None:
+        scheduler = "synchronous" if len(tasks) == 1 else "processes"  # processes take a second to start
+        return _flat(bag.compute(scheduler=scheduler))
+    try:
+        from distributed import Client
+    except ImportError:
+        raise inputs.Unusable(f"--on needs Dask's `distributed`. Install it: {sources.HOW}") from None
+    try:
+        client = Client(address, timeout=PATIENCE)
+    except (OSError, ValueError) as error:
+        raise inputs.Unusable(f"there is no Dask scheduler at {address}: {error or type(error).__name__}") from None
+    with client:
+        # Asked before: what cannot be unpickled over there ends workers, or is tried again for a minute.
+        lacks = {"scheduler": client.run_on_scheduler(_lacks()), **client.run(_lacks())}
+        if len(lacks) == 1:
+            raise inputs.Unusable(f"the Dask scheduler at {address} has no workers: start some")
+        if who := [name for name, lack in lacks.items() if lack]:
+            raise inputs.Unusable(
+                f"{len(who)} of the scheduler and workers at {address} cannot import triage ({lacks[who[0]]}). On each: {sources.HOW}"
+            )
+        return _flat(client.compute(bag, sync=True))
+
+
+def _lacks() -> Callable[[], str]:
+    """What tells why a process cannot read logs, else nothing; it goes there by value, since it needs nothing of ours."""
+
+    def lacks() -> str:
+        try:
+            import readyonce.fleet.engine  # noqa: F401
+        except ImportError as error:
+            return str(error)
+        return ""
+
+    return lacks
+
+
+def _flat(parts: Iterable[list[Reading]]) -> list[Reading]:
+    return [it for part in parts for it in part]
+
+
+def _tasks(sizes: dict[str, int], workers: int) -> list[list[str]]:
+    """Files in groups of about the same size, some for each worker; large ones first, so that none is left for last."""
+    room = min(MOST, max(LEAST, sum(sizes.values()) // (8 * workers)))
+    tasks: list[list[str]] = []
+    left = 0
+    for name, size in sorted(sizes.items(), key=lambda it: -it[1]):
+        if left < size or not tasks or len(tasks[-1]) >= 500:
+            tasks.append([])
+            left = room
+        tasks[-1].append(name)
+        left -= size
+    return tasks
+
+
+@lru_cache(1)
+def _rules(text: str) -> diagnose.Rules:
+    return diagnose.load(text)
+
+
+def each(names: list[str], rules: str, language: Language) -> list[Reading]:
+    """The readings of these files. What cannot be read is told in `fault`, and costs the others nothing."""
+    told: list[Reading] = []
+    for name in names:
+        try:
+            for inner, blocks in sources.files(name):
+                it = read(_rules(rules), iter(blocks), inner, layout.place(inner), language)
+                it.fault = it.fault or (
+                    blocks.fault and f"it is cut or damaged ({blocks.fault}): read as far as it goes"
+                )
+                told.append(it)
+        except Exception as error:
+            if not isinstance(error, OSError) and "://" not in name:
+                raise  # of a store any error may come
+            told.append(Reading(name, fault=str(getattr(error, "strerror", None) or error or type(error).__name__)))
+    return told

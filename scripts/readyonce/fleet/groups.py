@@ -1,0 +1,84 @@
+"""Failures that are alike: those of a known family by its name, the others by the template of their words (Drain)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from readyonce import inputs
+from readyonce.fleet.sources import HOW
+from readyonce.fleet.verdict import Answer, Rank
+
+
+@dataclass
+class Group:
+    """`family` or `template`, never both; `new`: no job of the last report had it."""
+
+    family: str | None
+    template: str | None
+    jobs: list[str] = field(default_factory=list)
+    new: bool = False
+
+
+def said(first: Rank) -> str:
+    """What a failure without a family is grouped by: its message, else how it ended."""
+    return first.message if first.how in ("raised", "followed") else f"<{first.how} {first.code or ''}".rstrip() + ">"
+
+
+def groups(answers: Iterable[Answer], last: str | None = None) -> list[Group]:
+    """Known families first, each by how many jobs it has. `last` is the last report, as JSON lines.
+
+    Raises inputs.Unusable where Drain is not installed, or `last` is no such report.
+    """
+    before = list(_before(last)) if last is not None else []
+    known: dict[str, Group] = {}
+    others: list[tuple[str | None, str]] = [(None, text) for family, text in before if family is None]
+    for it in answers:
+        if it.first and it.first.family:
+            known.setdefault(it.first.family, Group(it.first.family, None)).jobs.append(it.job)
+        elif it.first:
+            others.append((it.job, said(it.first)))
+    families = {family for family, _ in before}
+    for name, group in known.items():
+        group.new = last is not None and name not in families
+    found = sorted(known.values(), key=lambda it: -len(it.jobs))
+    return found + sorted(_by_template(others, last is not None), key=lambda it: -len(it.jobs))
+
+
+def _by_template(texts: list[tuple[str | None, str]], compared: bool) -> list[Group]:
+    if not texts:
+        return []
+    try:
+        from drain3 import TemplateMiner
+        from drain3.masking import MaskingInstruction
+        from drain3.template_miner_config import TemplateMinerConfig
+    except ImportError:
+        raise inputs.Unusable(f"triage groups failures by Drain (the package drain3). Install it: {HOW}") from None
+    config = TemplateMinerConfig()
+    config.masking_instructions = [
+        MaskingInstruction(r"(?<![\w.])/[^\s'\",:)]+", "path"),
+        MaskingInstruction(r"(?<![A-Za-z])\d[\d.:_]*", "n"),
+    ]
+    miner = TemplateMiner(config=config)
+    numbers = [miner.add_log_message(text)["cluster_id"] for _, text in texts]
+    told: dict[int, Group] = {it.cluster_id: Group(None, it.get_template()) for it in miner.drain.clusters}
+    old = {number for number, (job, _) in zip(numbers, texts) if job is None}
+    for number, (job, _) in zip(numbers, texts):
+        if job is not None:
+            told[number].jobs.append(job)
+            told[number].new = compared and number not in old
+    return [it for it in told.values() if it.jobs]
+
+
+def _before(text: str) -> Iterator[tuple[str | None, str]]:
+    """(family, what it is grouped by) of each failure in a report."""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            it = json.loads(line)
+            if it["first"]:
+                yield it["error"], it["said"]
+        except (ValueError, KeyError, TypeError):
+            raise inputs.Unusable(
+                f"line {number} of the last report is none of triage's: write it with --format jsonl --out"
+            ) from None

@@ -1,0 +1,415 @@
+"""What the ranks say in one file, of any size, in a memory that does not grow with it.
+
+A file is streamed. Only what stands around words of failure is kept, with its head and its end, and is sorted by rank;
+the rules of `diagnose` read that. Nothing here knows other files: who failed first is the verdict's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from readyonce import diagnose
+from readyonce.fleet.layout import Place
+from readyonce.project import Language
+
+# Words of which one stands on every line that matters or just below it: Python's, NCCL's, torchrun's, HCCL's. Each is looked
+# for in every byte, so they are few; what launchers say last stands at a file's end anyway.
+TRIGGERS = (b"Error", b"Exception", b"atchdog", b"exitcode", b"EI00")
+LAST = (b"Traceback", b"srun: ", b"SIG")
+BLOCK = 1 << 20  # what is read at a time
+HEAD, END = 16 << 10, 48 << 10  # kept at both ends of a file, in bytes
+ABOVE, BELOW = 4 << 10, 8 << 10  # kept around a word of failure
+KEPT = 2 << 20  # all that is kept of a file but for its end; a log may say the same a million times
+LINE = 4 << 10  # of a line
+CROSSED = 5  # lines by which standard output may come behind the error that followed it
+MARKS = 40  # moments that ranks share, by which their clocks are compared
+
+# An exception whose text has one of these says that somebody else is gone or late; more of them in the rules.
+GONE = (
+    *(b"Connection closed by peer", b"Connection reset by peer", b"Connection was likely closed", b"Socket closed"),
+    *(b"Broken pipe", b"recvValue failed", b"failed to recv", b"DistNetworkError", b"DistStoreError"),
+    b"remote process exited",
+)
+LATE = (
+    *(
+        b"Timed out waiting",
+        b"Timeout waiting",
+        b"Socket Timeout",
+        b"wait timeout after",
+        b"collective operation timeout",
+    ),
+    *(b"Application timeout caused pair closure", b"Watchdog caught"),
+)
+
+_CRI = re.compile(rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) (?:stdout|stderr) [FP] ")
+_LABEL = re.compile(rb"[ \t]*(?:\[(default|rank)(\d{1,5})\]:? ?|\[\d{1,4},(\d{1,5})\]<std(?:out|err)>:? ?)")
+_NUMBERED = re.compile(rb" *(\d{1,4}): ?")  # srun --label
+_STAMP = re.compile(rb"(\d{4})-(\d\d)-(\d\d)[ T_](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,6}))?")
+_EXCEPTION = re.compile(
+    rb"(?:^|[\s\])])(?:[A-Za-z_]\w{0,60}\.){0,9}[A-Za-z_]\w{0,60}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|\s*$)"
+)  # not in quote marks: a guide may name one
+_NUMBER = re.compile(rb"\d+\.\d+(?:e[+-]?\d+)?|0x[0-9a-f]+")
+
+_FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_FORCED = re.compile(rb"Unable to shutdown process (\d+) via")
+_FIELD = re.compile(rb"^\s*(host|rank|exitcode)\s+: (\S+)(?: \((?:local_rank|pid): (\d+)\))?")
+_QUOTE = re.compile(rb"^\s+traceback : ")
+_RULE = re.compile(rb"-{10}|={10}|\[\d+\]:")
+_SRUN = re.compile(rb"srun: error: (\S+): tasks? ([\d,-]+): (?:Exited with exit code (\d+)|(\w+))")
+_SIGNALS = {b"Killed": -9, b"Terminated": -15, b"Aborted": -6, b"Segmentation": -11}
+
+
+@dataclass
+class Stream:
+    """What one rank says in one file, in one attempt; `rank` and `local` None: the launcher, or who gives no name.
+
+    `state`: `own` (an error that follows from nothing else), `follow` (only of others: gone, late), `cut` (a traceback
+    without its end), `clean`. `first`, `last` and `at` are seconds on its own clock.
+    """
+
+    rank: int | None
+    local: int | None
+    attempt: int
+    state: str = "clean"
+    late: bool = False  # waited until a time limit, rather than lost somebody
+    family: str | None = None
+    answer: dict[str, Any] | None = None
+    message: str = ""
+    line: int | None = None
+    passing: bool = False  # the error stands far from the file's end
+    at: float | None = None
+    exact: float | None = None  # the error's own moment, where torch wrote it down
+    first: float | None = None
+    last: float | None = None
+    marks: dict[str, float] = field(default_factory=dict)
+    tail: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Ended:
+    """How a launcher says that a process ended. `code`: as Python tells it, a signal is negative."""
+
+    rank: int | None
+    local: int | None
+    attempt: int
+    code: int
+    node: str | None = None
+    root: bool = False
+    stuck: bool = False  # it did not go when it was told to
+
+
+@dataclass
+class Reading:
+    file: str
+    size: int = 0
+    lines: int = 0
+    streams: list[Stream] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    attempts: int = 0  # that a launcher saw fail
+    fault: str = ""  # what of the file cannot be read
+
+
+def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place, language: Language = "en") -> Reading:
+    """Raises what `blocks` raises."""
+    told, kept = Reading(file), _Kept()
+    for block in blocks:
+        kept.take(block)
+        if kept.binary:
+            told.fault = "it is binary, not a log"
+            return told
+    rows = kept.rows()
+    told.size, told.lines = kept.size, kept.line
+    if file.rpartition("/")[2].startswith("error.json"):
+        told.streams += _recorded(rules, b"\n".join(text for _, text in rows), file, place, language)
+        return told
+    sorting = _Sorting(place, not place.by_rank and _numbered(rows), told)
+    for number, text in rows:
+        sorting.take(number, text)
+    for stream, own_rows in sorting.streams():
+        told.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from))
+    return told
+
+
+class _Kept:
+    """The lines of a stream of bytes that are worth reading: line number → its bytes, numbers from 1."""
+
+    def __init__(self) -> None:
+        self.size, self.line, self.binary = 0, 0, False
+        self.end_from = 1  # the first line of the file's end
+        self._lines: dict[int, bytes] = {}
+        self._room = KEPT
+        self._owed = HEAD  # bytes still to be kept, whatever they are
+        self._rest = b""  # what is not yet passed: an unfinished line, and what may stand above a word of failure
+        self._done = 0  # lines before it
+        self._end = b""
+
+    def take(self, block: bytes) -> None:
+        if not self.size and b"\0" in block[:8192]:
+            self.binary = True
+            return
+        self.size += len(block)
+        region = self._rest + block
+        windows = [(0, self._owed)] if self._owed else []
+        if self._room > 0:
+            for trigger in TRIGGERS:
+                at = region.find(trigger)
+                while at >= 0:
+                    windows.append((max(0, at - ABOVE), at + BELOW))
+                    at = region.find(trigger, at + BELOW)
+            self._keep(region, sorted(windows))
+        # What stands above the next word of failure is not passed yet; nor is half a line, unless lines are endless.
+        cut = region.rfind(b"\n", 0, max(0, len(region) - ABOVE)) + 1
+        if not cut and len(region) > 2 * BLOCK:
+            cut = len(region) - ABOVE
+        last = max((high for _, high in windows), default=0)
+        self._owed = max(0, last - cut) if last > len(region) else 0
+        self._done += region.count(b"\n", 0, cut)
+        self._end = (self._end + region[max(0, cut - END) : cut])[-END:]
+        self._rest = region[cut:]
+
+    def _keep(self, region: bytes, windows: list[tuple[int, int]]) -> None:
+        passed, number = 0, self._done + 1
+        for low, high in windows:
+            low = max(passed, region.rfind(b"\n", 0, low) + 1)
+            end = region.find(b"\n", max(low, min(high, len(region))))
+            end = len(region) if end < 0 else end
+            if low >= end or self._room <= 0:
+                continue
+            number += region.count(b"\n", passed, low)
+            for text in region[low:end].split(b"\n"):
+                if number not in self._lines or len(self._lines[number]) < LINE:
+                    self._room -= len(text[:LINE])
+                    self._lines[number] = _short(text)
+                number += 1
+            passed = end + 1
+
+    def rows(self) -> list[tuple[int, bytes]]:
+        """All that was kept, in order; ends the reading."""
+        end = (self._end + self._rest)[-END:]
+        self.line = self._done + self._rest.count(b"\n") + bool(self._rest and not self._rest.endswith(b"\n"))
+        texts = end.split(b"\n")
+        if not texts[-1]:
+            texts.pop()
+        self.end_from = self.line - len(texts) + 1
+        whole = len(end) == self.size
+        for number, text in enumerate(texts if whole else texts[1:], self.end_from + (not whole)):
+            self._lines[number] = _short(text)
+        return sorted(self._lines.items())
+
+
+def _short(text: bytes) -> bytes:
+    """A line without what a progress bar has painted over, and of bounded length."""
+    text = text.rstrip(b"\r")
+    if b"\r" in text:
+        label = _LABEL.match(text)
+        text = (label[0] if label else b"") + text.rpartition(b"\r")[2]
+    return text if len(text) <= LINE else text[: LINE // 2] + text[-LINE // 2 :]
+
+
+def _numbered(rows: list[tuple[int, bytes]]) -> bool:
+    """Whether each line begins with the number of its task."""
+    head = [text for _, text in rows[:40] if text.strip()]
+    return len(head) > 1 and all(_NUMBERED.match(text) for text in head if not text.startswith(b"srun: "))
+
+
+class _Sorting:
+    """Lines by who wrote them; and what a launcher says of its processes."""
+
+    def __init__(self, place: Place, numbered: bool, told: Reading):
+        self.place, self.numbered, self.told = place, numbered, told
+        self.rows: dict[tuple[str, int, int], list[tuple[int, bytes]]] = {}  # (kind of number, number, attempt) → lines
+        self.ranks: dict[int, int] = {}  # local → over all nodes
+        self.forced: set[int] = set()
+        self.report: dict[str, Any] = {}
+
+    def take(self, number: int, text: bytes) -> None:
+        if found := _CRI.match(text):
+            text = text[found.end() :]
+        kind, of = "", -1
+        if self.numbered and (found := _NUMBERED.match(text)):
+            kind, of, text = "rank", int(found[1]), text[found.end() :]
+        while found := _LABEL.match(text):
+            label, index = (found[1] or b"rank").decode(), int(found[2] or found[3])
+            if label == "rank" and kind == "default":
+                self.ranks[of] = index
+            elif label == "rank" and self.place.local is not None:
+                self.ranks[self.place.local] = index
+            elif not kind:
+                kind, of = label, index
+            text = text[found.end() :]
+        if self.place.by_rank:
+            kind, of = "", -1
+        elif not kind and self._quoted(text):
+            # The launcher's report repeats what a rank recorded of its own error.
+            of, at = self.report["rank"], max(0, self.told.attempts - 1)
+            text = _QUOTE.sub(b"", text)
+            self.rows.setdefault(("rank", of, at), []).append((number, text))
+            return
+        attempt = self.told.attempts if self.place.attempt is None else self.place.attempt
+        self.rows.setdefault((kind, of, attempt), []).append((number, text))
+        if not kind:
+            self._launcher(text)
+
+    def _quoted(self, text: bytes) -> bool:
+        if _QUOTE.match(text) and "rank" in self.report:
+            self.report["quoting"] = b"Traceback (most" in text
+        elif _RULE.match(text):
+            self.report.pop("quoting", None)
+        return bool(self.report.get("quoting"))
+
+    def _launcher(self, text: bytes) -> None:
+        if found := _FORCED.search(text):
+            self.forced.add(int(found[1]))
+        elif found := _FAILED.search(text):
+            self._ended(None, int(found[2]), int(found[1]), int(found[3]), None)
+            self.told.attempts += 1
+        elif b"(first observed failure)" in text:
+            self.report = {"root": True}
+        elif b"Failures:" in text:
+            self.report = {"root": False}
+        elif self.report and (found := _FIELD.match(text)):
+            name, value = found[1].decode(), found[2].decode(errors="replace")
+            if name == "host":
+                self.report["node"] = value
+            elif name == "rank" and value.isdigit() and found[3]:
+                self.report |= {"rank": int(value), "local": int(found[3])}
+                self.ranks[int(found[3])] = int(value)
+            elif name == "exitcode" and "rank" in self.report and found[3]:
+                it = self.report
+                self._ended(it["rank"], it["local"], int(value), int(found[3]), it.get("node"), it["root"])
+        elif found := _SRUN.search(text):
+            code = int(found[3]) if found[3] else _SIGNALS.get(found[4], 1)
+            for rank in _range(found[2].decode()):
+                self._ended(rank, None, code, 0, found[1].decode(errors="replace"))
+
+    def _ended(
+        self, rank: int | None, local: int | None, code: int, pid: int, node: str | None, root: bool = False
+    ) -> None:
+        # The report follows the line by which an attempt ends.
+        attempt = self.told.attempts if rank is None else max(0, self.told.attempts - 1)
+        attempt = attempt if self.place.attempt is None else self.place.attempt
+        stuck = pid in self.forced and code == -9
+        self.told.ended.append(Ended(rank, local, attempt, code, node, root, stuck))
+
+    def streams(self) -> Iterator[tuple[Stream, list[tuple[int, bytes]]]]:
+        for (kind, of, attempt), rows in self.rows.items():
+            local = of if kind == "default" else self.place.local
+            rank = of if kind == "rank" else self.place.rank
+            if rank is None and local is not None:
+                rank = self.ranks.get(local)
+            yield Stream(rank, local, attempt), rows
+        for ended in self.told.ended:
+            if ended.rank is None and ended.local is not None:
+                ended.rank = self.ranks.get(ended.local)
+
+
+def _range(text: str) -> Iterator[int]:
+    """Slurm's `0,2-4`."""
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        if low.isdigit():
+            yield from range(int(low), min(int(high or low), int(low) + 65536) + 1)
+
+
+# ------------------------------------------------------------------------------ what one rank says
+
+
+def _said(
+    rules: diagnose.Rules, it: Stream, rows: list[tuple[int, bytes]], file: str, language: Language, end_from: int
+) -> Stream:
+    stamps = [(index, at) for index, (_, text) in enumerate(rows) if (at := _stamp(text)) is not None]
+    if stamps:
+        it.first, it.last = stamps[0][1], stamps[-1][1]
+    for row, at in stamps[:MARKS]:
+        it.marks.setdefault(_mark(rows[row][1]), at)
+    it.tail = [text.decode("utf-8", "replace")[:200] for _, text in rows if text.strip()][-2:]
+    if not any(trigger in text for _, text in rows for trigger in TRIGGERS + LAST):
+        return it
+    found = diagnose.Findings()
+    found.read(rules, b"\n".join(text for _, text in rows))
+    index = _judge(rules, it, found, rows, file, language)
+    if index is None:
+        return it
+    it.line = rows[index][0]
+    it.message = it.message or " ".join(rows[index][1].decode("utf-8", "replace").split())[:300]
+    it.passing = it.line < end_from
+    # What one process writes to its two streams may arrive crossed.
+    it.at = max((at for i, at in stamps if i <= index + CROSSED), default=it.first)
+    return it
+
+
+def _judge(
+    rules: diagnose.Rules,
+    it: Stream,
+    found: diagnose.Findings,
+    rows: list[tuple[int, bytes]],
+    file: str,
+    language: Language,
+) -> int | None:
+    """Sets the stream's state; returns the index of the line that decides."""
+    told = diagnose.answer(rules, found, file, language).json
+    if told["error"] and told["line"] and (hit := found.first(None)):
+        it.state, it.family = "own", told["error"]
+        it.answer = {key: told[key] for key in ("kind", "incidents", "fix")}
+        return hit[0] - 1
+    late = found.first("consequence")
+    own: list[int] = []
+    follows: list[int] = []
+    for line in sorted(found.errors - found.explained):
+        if not _EXCEPTION.search(rows[line - 1][1]):
+            continue
+        text = rows[line - 1][1] + b" " + (rows[line][1] if line < len(rows) else b"")
+        gone = any(word in text for word in (*GONE, *LATE))
+        (own if line in found.causes and not gone else follows).append(line - 1)
+        it.late = it.late or any(word in text for word in LATE)
+    if own and not (late and late[0] - 1 < own[0]):
+        it.state = "own"
+        return own[0]
+    if late or follows:
+        it.state, it.late = "follow", it.late or bool(late)
+        return late[0] - 1 if late else follows[0]
+    begun = [index for index, (_, text) in enumerate(rows) if b"Traceback (most recent call last)" in text]
+    if begun and not any(_EXCEPTION.search(text) for _, text in rows[begun[-1] :]):
+        it.state = "cut"
+        return begun[-1]
+    return None
+
+
+def _recorded(rules: diagnose.Rules, text: bytes, file: str, place: Place, language: Language) -> Iterator[Stream]:
+    """What torch's own `error.json` says: the exception, and its second."""
+    try:
+        message = json.loads(text)["message"]
+        if isinstance(message, str):
+            message = {"message": message}
+        more = message.get("extraInfo") or {}
+        told = str(more.get("py_callstack") or message["message"]).encode()
+        exact = float(more["timestamp"]) if "timestamp" in more else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return  # half a file: the log beside it has the same
+    it = Stream(place.rank, place.local, place.attempt or 0)
+    rows = list(enumerate(told.split(b"\n"), 1))
+    it = _said(rules, it, rows, file, language, 1)
+    it.exact, it.marks, it.first, it.last, it.tail = exact, {}, None, None, []
+    yield it
+
+
+def _stamp(text: bytes) -> float | None:
+    found = _STAMP.search(text, 0, 80)
+    if not found:
+        return None
+    year, month, day, hour, minute, second = map(int, found.groups()[:6])
+    try:
+        at = datetime(year, month, day, hour, minute, min(second, 59), tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+    return at + float(b"0." + (found[7] or b"0"))
+
+
+def _mark(text: bytes) -> str:
+    found = _STAMP.search(text)
+    return _NUMBER.sub(b"#", text[found.end() if found else 0 :])[:60].decode("utf-8", "replace")

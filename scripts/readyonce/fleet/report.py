@@ -1,0 +1,122 @@
+"""The answers for a terminal, and as JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+from readyonce import inputs
+from readyonce.diagnose import Rules
+from readyonce.fleet.groups import Group, said
+from readyonce.fleet.sources import HOW
+from readyonce.fleet.verdict import Answer, Rank
+from readyonce.fleet.words import say
+from readyonce.project import Language
+from readyonce.terminal import printable
+
+ORDER = ("failed", "unclear", "recovered", "fine", "empty")
+SHOWN = 20  # ranks that are named one by one
+
+
+def jsonl(answers: list[Answer], groups: list[Group]) -> str:
+    """A line for each job. `said` is what an unknown failure is grouped by, `group` its template."""
+    templates = {job: group for group in groups for job in group.jobs}
+    lines = []
+    for it in answers:
+        group = templates.get(it.job)
+        more: dict[str, Any] = {"said": said(it.first) if it.first else None}
+        more |= {"group": group and group.template, "new": bool(group and group.new)}
+        lines.append(json.dumps(it.to_json() | more, ensure_ascii=False, separators=(",", ":")))
+    return "".join(line + "\n" for line in lines)
+
+
+def parquet(answers: list[Answer], groups: list[Group], path: str) -> None:
+    """A row for each job, with the columns of `jsonl`. Raises inputs.Unusable where pyarrow is not installed."""
+    try:
+        import pyarrow
+        from pyarrow.parquet import write_table
+    except ImportError:
+        raise inputs.Unusable(f"--format parquet needs pyarrow. Install it: {HOW}") from None
+    rows = [json.loads(line) for line in jsonl(answers, groups).splitlines()]
+    for row in rows:
+        row["fix"] = row["fix"] and row["fix"]["text"]  # its forms differ from family to family
+    write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+def text(rules: Rules, answers: list[Answer], groups: list[Group], language: Language, colour: bool = False) -> str:
+    bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
+    lines = [f"{bold}{total(answers, language)}{off}"]
+    counted = Counter(it.outcome for it in answers)
+    lines += [f"{counted[it]:6}  {say(it, language)}" for it in ORDER if counted[it]]
+    for known, title in ((True, "known"), (False, "others")):
+        if told := [it for it in groups if (it.family is not None) == known]:
+            lines += ["", f"{bold}{say(title, language)}{off}"]
+            lines += [f"{len(it.jobs):6}  {name(rules, it)}{mark(it, language)}" for it in told]
+    failed = [it for it in answers if it.first]
+    if failed:
+        lines += ["", f"{bold}{say('jobs', language)}{off}"]
+    for it in sorted(failed, key=lambda it: ORDER.index(it.outcome)):
+        assert it.first
+        lines += [f"{bold}{it.job}{off}  {say(it.outcome, language)}"]
+        lines += [f"    {row}" for row in told_of(rules, it, language)]
+        if it.first.file:
+            lines += [f"    {faint}{it.first.file}:{it.first.line}{off}"]
+    lines += ["", say("footer", language)]
+    return printable("\n".join(lines)) if not colour else "\n".join(lines)
+
+
+def total(answers: list[Answer], language: Language) -> str:
+    size = float(sum(it.size for it in answers))
+    unit = next(unit for unit in ("B", "KB", "MB", "GB", "TB") if (size := size / 1000) < 1 or unit == "TB")
+    return say("total", language, len(answers), sum(it.files for it in answers), f"{size * 1000:.3g} {unit}")
+
+
+def name(rules: Rules, group: Group) -> str:
+    if group.family is None:
+        return printable(group.template or "")
+    return f"{group.family}  {rules.families[group.family]['title']}"
+
+
+def mark(group: Group, language: Language) -> str:
+    return f"  ({say('new', language)})" if group.new else ""
+
+
+def told_of(rules: Rules, it: Answer, language: Language) -> list[str]:
+    """The rows for a job that failed."""
+    assert it.first
+    rows = [who(it.first, it.alike, language)]
+    if it.first.family:
+        incidents = ", ".join(entry["id"] for entry in (it.first.answer or {}).get("incidents", []))
+        rows.append(f"{rules.families[it.first.family]['title']} ({it.first.family}){incidents and ' · ' + incidents}")
+        if fix := (it.first.answer or {}).get("fix"):
+            rows.append(f"{say('fix', language)}: {fix['text'].replace('`', '').replace('**', '')}")
+    elif it.first.message:
+        rows.append(printable(it.first.message))
+    json_ = it.to_json()
+    more = [
+        say(key, language, some(json_[of])) for key, of in (("follow", "followed"), ("silent", "silent")) if json_[of]
+    ]
+    more += [say("restarts", language, it.restarts)] if it.restarts else []
+    more += [say("nodes", language, ", ".join(it.nodes[:SHOWN]))] if len(it.nodes) > 1 else []
+    return [*rows, " · ".join(more)] if more else rows
+
+
+def who(first: Rank, alike: list[int], language: Language) -> str:
+    subject = say("no-rank", language) if first.rank is None else say("rank", language, first.rank)
+    subject += say("on", language, first.node) if first.node else ""
+    code = -first.code if first.code and first.code < 0 else first.code
+    told = f"{subject} {say(first.how, language, code)}"
+    return told + (f"; {say('alike', language, some(alike))}" if len(alike) > 1 else "")
+
+
+def some(ranks: list[int]) -> str:
+    """Ranks, as ranges."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    told = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    return ", ".join(told[:SHOWN]) + (" ..." if len(told) > SHOWN else "")

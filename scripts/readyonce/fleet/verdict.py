@@ -1,0 +1,293 @@
+"""Of each job the rank that failed first, and what it failed with; who only followed, who stayed silent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from readyonce.fleet import layout
+from readyonce.fleet.layout import Job, Place
+from readyonce.fleet.reading import Ended, Reading, Stream
+
+TERM = -15
+
+
+@dataclass
+class Rank:
+    """One rank in one attempt.
+
+    `how`: `raised` (an error of its own), `killed` (by a signal), `hung` (alive, and others waited for it), `lost` (it
+    went without a word), `cut` (its log ends inside a traceback), `exited` (a launcher saw it fail, and its log does not
+    say why), `followed`, `ended` (by the launcher), `silent`, `clean`. Times are seconds on the job's clock.
+    """
+
+    rank: int | None
+    node: str | None = None
+    how: str = "clean"
+    code: int | None = None
+    family: str | None = None
+    message: str = ""
+    file: str | None = None
+    line: int | None = None
+    start: float | None = None
+    end: float | None = None
+    answer: dict[str, Any] | None = None
+    tail: list[str] = field(default_factory=list)
+    late: bool = False
+    exact: float | None = None
+    at: float | None = None
+    passing: bool = False
+    order: tuple[str, int] = ("", 0)
+
+
+@dataclass
+class Answer:
+    """`outcome`: `failed`, `recovered` (an attempt failed, a later one did not), `fine`, `unclear` (errors that nothing
+    shows to have ended it), `empty`. `first` is of the last attempt that failed, with the ranks that failed `alike`."""
+
+    job: str
+    layout: str
+    outcome: str
+    attempt: int | None
+    restarts: int
+    first: Rank | None
+    alike: list[int]
+    why: str
+    ranks: list[Rank]
+    nodes: list[str]
+    files: int
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        first = self.first
+        shown = first and {
+            key: getattr(first, key) for key in ("rank", "node", "how", "code", "message", "file", "line")
+        }
+        by = defaultdict(list)
+        for it in self.ranks:
+            by[it.how].append(it.rank)
+        more = (first and first.answer) or {}
+        return {
+            "job": self.job,
+            "layout": self.layout,
+            "outcome": self.outcome,
+            "first": shown and shown | {"alike": self.alike, "why": self.why},
+            "error": first and first.family,
+            "incidents": [it["id"] for it in more.get("incidents", [])],
+            "fix": more.get("fix"),
+            "followed": sorted(it for how in ("followed", "ended") for it in by[how] if it is not None),
+            "silent": sorted(it for how in ("silent", "hung", "lost") for it in by[how] if it is not None),
+            "attempt": self.attempt,
+            "restarts": self.restarts,
+            "nodes": self.nodes,
+            "ranks": [
+                {key: getattr(it, key) for key in ("rank", "node", "how", "code", "start", "end")} for it in self.ranks
+            ],
+            "files": self.files,
+            "bytes": self.size,
+        }
+
+
+def answers(found: Iterable[Reading]) -> list[Answer]:
+    """The answer for each job that these files belong to."""
+    by = {it.file: it for it in found if not it.fault or it.lines}
+    return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by)]
+
+
+def judge(job: Job, readings: Iterable[Reading]) -> Answer:
+    """The answer for one job; `readings` are those of its files."""
+    readings = [it for it in readings if it.file in job.files]
+    by_attempt: dict[int, dict[int | None, Rank]] = defaultdict(dict)
+    names = _Names(job, readings)
+    launcher = False  # whether one says that the job failed
+    for reading in readings:
+        place = job.files[reading.file]
+        for stream in reading.streams:
+            rank = names.rank(place, stream)
+            if rank is None and stream.state == "clean":
+                continue
+            _add(by_attempt[stream.attempt].setdefault(rank, Rank(rank)), stream, reading, place)
+        for ended in reading.ended:
+            launcher = True
+            rank = names.rank(place, ended)
+            if rank is not None:
+                it = by_attempt[ended.attempt].setdefault(rank, Rank(rank))
+                _end(it, ended, place)
+    _align(by_attempt, readings, names, job)
+    attempts = sorted(by_attempt)
+    failed = {number: told for number in attempts if (told := _first(by_attempt[number], readings, number))}
+    size, files = sum(it.size for it in readings), len(readings)
+    last = max(failed, default=None)
+    ranks = by_attempt[attempts[-1] if last is None else last] if attempts else {}
+    shown = sorted(ranks.values(), key=lambda it: (it.rank is None, it.rank))
+    nodes = sorted({it.node for attempt in by_attempt.values() for it in attempt.values() if it.node})
+    restarts = attempts[-1] if attempts else 0
+    first, alike, why = failed[last] if last is not None else (None, [], "")
+    outcome = "empty" if not size else "fine"
+    if first:
+        outcome = "failed" if last == attempts[-1] else "recovered"
+        if first.passing and not launcher and all(it.how in ("raised", "clean") for it in shown):
+            outcome = "unclear"
+    return Answer(job.name, job.layout, outcome, last, restarts, first, alike, why, shown, nodes, files, size)
+
+
+class _Names:
+    """Ranks over all nodes, where a file counts those of its own node only."""
+
+    def __init__(self, job: Job, readings: list[Reading]):
+        self.known: dict[tuple[str | None, int], int] = {}
+        locals_: dict[str | None, set[int]] = defaultdict(set)
+        for reading in readings:
+            place = job.files[reading.file]
+            said: list[Stream | Ended] = [*reading.streams, *reading.ended]
+            for it in said:
+                if it.local is not None:
+                    locals_[place.node].add(it.local)
+                    if it.rank is not None:
+                        self.known[place.node, it.local] = it.rank
+        # Nodes count alike: where one rank of a node is known, so are the others; else nodes stand in their order.
+        self.nodes = sorted({it.node for it in job.files.values() if it.node}, key=_natural)
+        each = max((max(it) + 1 for it in locals_.values() if it), default=1)
+        for number, node in enumerate(self.nodes or [None]):
+            base = next((rank - local for (of, local), rank in self.known.items() if of == node), number * each)
+            for local in locals_[node]:
+                self.known.setdefault((node, local), base + local)
+
+    def rank(self, place: Place, it: Stream | Ended) -> int | None:
+        if it.rank is not None:
+            return it.rank
+        if it.local is not None:
+            return self.known.get((place.node, it.local), it.local)
+        if isinstance(it, Stream) and place.layout == "kubernetes" and place.node and not self.known:
+            role, _, index = place.node.rpartition("-")  # one process in each pod
+            if index.isdigit() and role in ("master", "worker", "chief"):
+                return self.nodes.index(place.node)
+        return None
+
+
+def _natural(text: str) -> tuple[bool, list[tuple[bool, int, str]]]:
+    role = not text.startswith(("master", "chief"))
+    return role, [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in text.split("-")]
+
+
+_STATES = {"clean": 0, "cut": 1, "follow": 2, "own": 3}
+_HOW = {"clean": "clean", "cut": "cut", "follow": "followed", "own": "raised"}
+
+
+def _add(it: Rank, stream: Stream, reading: Reading, place: Place) -> None:
+    """A rank may write into several files, and one of them decides."""
+    it.node = it.node or place.node
+    it.tail = stream.tail or it.tail
+    for moment in filter(None, (stream.first, stream.last)):
+        it.start, it.end = min(it.start or moment, moment), max(it.end or moment, moment)
+    it.exact = it.exact if it.exact is not None else stream.exact
+    current = next(state for state, how in _HOW.items() if how == it.how) if it.how in _HOW.values() else "clean"
+    if _STATES[stream.state] > _STATES[current]:
+        it.how, it.family, it.answer, it.message = _HOW[stream.state], stream.family, stream.answer, stream.message
+        it.file, it.line, it.at, it.passing = reading.file, stream.line, stream.at, stream.passing
+        it.order = (reading.file, stream.line or 0)
+    it.late = it.late or stream.late
+
+
+def _end(it: Rank, ended: Ended, place: Place) -> None:
+    it.node = ended.node or it.node or place.node
+    it.code = ended.code if it.code is None or ended.root else it.code
+    if it.how == "clean":
+        if ended.stuck:
+            it.how = "hung"
+        elif ended.code == TERM:
+            it.how = "ended"
+        elif ended.code < 0:
+            it.how = "killed"
+        elif ended.code > 0:
+            it.how = "exited"
+
+
+def _align(by_attempt: dict[int, dict[int | None, Rank]], readings: list[Reading], names: _Names, job: Job) -> None:
+    """Set all clocks by the moments that ranks have in common: the same line, which steps in common let them all write at
+    about the same time. A rank's clock is off by the median over those lines."""
+    seen: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for reading in readings:
+        for stream in reading.streams:
+            rank = names.rank(job.files[reading.file], stream)
+            if rank is not None:
+                for mark, at in stream.marks.items():
+                    seen[stream.attempt][mark].setdefault(rank, at)
+    for attempt, marks in seen.items():
+        off: dict[int, list[float]] = defaultdict(list)
+        for moments in marks.values():
+            if len(moments) > 1:
+                middle = median(moments.values())
+                for rank, at in moments.items():
+                    off[rank].append(at - middle)
+        for rank, it in by_attempt[attempt].items():
+            by = median(off[rank]) if rank is not None and off.get(rank) else 0.0
+            it.at = it.at if it.at is not None else it.end
+            for name in ("at", "start", "end"):
+                if (moment := getattr(it, name)) is not None:
+                    setattr(it, name, round(moment - by, 3))
+
+
+def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int) -> tuple[Rank, list[int], str] | None:
+    """(the rank that failed first, all that failed alike with it, by what it was told); None: nobody failed."""
+    of: dict[str, list[Rank]] = defaultdict(list)
+    for it in ranks.values():
+        of[it.how].append(it)
+    if not any(of[how] for how in of if how != "clean"):
+        return None
+    root = next((e.rank for r in readings for e in r.ended if e.root and e.attempt == attempt), None)
+    if of["raised"]:
+        first, why = _earliest(of["raised"], root)
+        same = [it for it in of["raised"] if _alike(it, first)]
+        # The same error may name a number that its family is known by on some ranks only.
+        if named := [it for it in same if it.family] if not first.family else []:
+            first.family, first.answer = named[0].family, named[0].answer
+        if first.rank is None and root is not None:  # it failed before it had a name
+            first.rank = root
+        return first, sorted(it.rank for it in same if it.rank is not None), why
+    for how, why in (("killed", "signal"), ("cut", "cut"), ("hung", "stuck")):
+        if of[how]:
+            first, by = _earliest(of[how], root)
+            return first, [first.rank] if first.rank is not None else [], why if len(of[how]) == 1 else by
+    waited = any(it.late for it in of["followed"])
+    if of["followed"]:
+        for it in of["clean"]:
+            it.how = "silent"
+        quiet = of["clean"] or of["ended"] or of["exited"]
+        if quiet and not (root is not None and not waited and root in {it.rank for it in of["exited"]}):
+            first = min(quiet, key=lambda it: (it.end is None, it.end or 0, it.rank or 0))
+            first.how = "hung" if waited else "lost"
+            return first, [first.rank] if first.rank is not None else [], "silent"
+    rest = of["exited"] or of["followed"]
+    if not rest:
+        return None
+    first, why = _earliest(rest, root)
+    return first, [first.rank] if first.rank is not None else [], why
+
+
+def _earliest(among: list[Rank], root: int | None) -> tuple[Rank, str]:
+    """By torch's own record, the clocks, the launcher, the place in one file; the first of them that tells."""
+    if len(among) == 1:
+        return among[0], "alone"
+    if all(it.exact is not None for it in among):
+        ordered = sorted(among, key=lambda it: it.exact or 0)
+        if (ordered[1].exact or 0) > (ordered[0].exact or 0):
+            return ordered[0], "record"
+    if all(it.at is not None for it in among):
+        ordered = sorted(among, key=lambda it: it.at or 0)
+        if (ordered[1].at or 0) - (ordered[0].at or 0) > 0.5:
+            return ordered[0], "clock"
+    if named := [it for it in among if it.rank == root and root is not None]:
+        return named[0], "launcher"
+    if len({it.order[0] for it in among}) == 1:
+        return min(among, key=lambda it: it.order), "line"
+    return min(among, key=lambda it: (it.rank is None, it.rank)), "number"
+
+
+def _alike(one: Rank, other: Rank) -> bool:
+    """Whether both say the same, but for numbers."""
+    texts = ["".join(char for char in it.message if not char.isdigit())[:120] for it in (one, other)]
+    return texts[0] == texts[1] or (one.family is not None and one.family == other.family)

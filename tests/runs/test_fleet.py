@@ -1,0 +1,371 @@
+"""Triage with what its extra brings: Dask here and on a cluster, templates, Parquet, .zst, stores; the commands of its page."""
+
+import gzip
+import json
+import multiprocessing.resource_tracker
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+
+import psutil
+import pyarrow.parquet
+import pytest
+import zstandard
+from distributed import Client, LocalCluster
+from fsspec.implementations.memory import MemoryFileSystem
+
+from readyonce import articles, inputs
+from readyonce.fleet import engine, groups, report, sources, verdict
+from support.fleet import TRUTH, by_name, triage, truth, wrong
+from support.hosting import free_port
+from support.logs import ENGINE, RULES
+from support.project import ROOT, command, copy_of
+
+TEXT = json.dumps(RULES)
+KNOWN = "Traceback (most recent call last):\nRuntimeError: Expected to mark a variable ready only once.\n"
+OTHER = "Traceback (most recent call last):\n{}\n"
+
+
+def rows(answers):
+    """All that is said of each job."""
+    return [json.loads(line) for line in report.jsonl(answers, groups.groups(answers)).splitlines()]
+
+
+def named(answers, old, new):
+    """The same with `old` in names as `new`."""
+    return json.loads(json.dumps(rows(answers)).replace(old, new))
+
+
+def of(kind):
+    """A layout of the truth set: name → bytes."""
+    return {name: data for name, data in truth().items() if name.startswith(f"{kind}/")}
+
+
+def lay(folder, kind):
+    """The same as files."""
+    for name, data in of(kind).items():
+        path = folder / name.removeprefix(f"{kind}/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
+@pytest.fixture
+def nothing_left():
+    """No process that the test has started outlives it."""
+    multiprocessing.resource_tracker.ensure_running()  # Python's own: it stays until we end
+    before = psutil.Process().children(recursive=True)
+    yield
+    left = [it for it in psutil.Process().children(recursive=True) if it not in before]
+    assert not left, [it.cmdline() for it in left if it.is_running()]
+
+
+# ------------------------------------------------------------------------------ Dask
+
+
+def test_processes_here_answer_as_a_plain_loop_does(tmp_path, monkeypatch, nothing_left):
+    lay(tmp_path, "torchrun")
+    monkeypatch.setattr(engine, "LEAST", 1 << 14)
+    sizes = sources.expand([str(tmp_path)], [])
+    assert len(engine._tasks(sizes, os.cpu_count())) > 4
+    engine._rules.cache_clear()
+    found = engine.readings(TEXT, sizes, "en")
+    assert not engine._rules.cache_info().misses, "this process has read files, too"
+    loop = triage({str(tmp_path / name.removeprefix("torchrun/")): data for name, data in of("torchrun").items()})
+    assert len(loop) == 45
+    assert rows(verdict.answers(found)) == rows(loop)
+
+
+def test_no_file_is_lost_or_read_twice():
+    sizes = {f"{n}.log": n * 7919 % 100 << 20 for n in range(3000)}
+    tasks = engine._tasks(sizes, 2)
+    assert sorted(name for task in tasks for name in task) == sorted(sizes)
+    assert max(len(task) for task in tasks) <= 500 and max(len(task) for task in tasks) > 1
+
+
+def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, monkeypatch, nothing_left):
+    lay(tmp_path, "slurm")
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        said = command("triage", str(tmp_path), "--format", "jsonl", "--on", cluster.scheduler_address)
+        assert said.returncode == 1 and not said.stderr, said.stderr
+        loop = triage({str(tmp_path / name.removeprefix("slurm/")): data for name, data in of("slurm").items()})
+        assert [json.loads(line) for line in said.stdout.splitlines()] == rows(loop)
+        with Client(cluster) as client:
+            assert sum(client.run(lambda: engine._rules.cache_info().misses).values()), "no worker has read a file"
+            # A worker that cannot import what it is to run.
+            client.run(
+                lambda: sys.modules.update({"readyonce.fleet.engine": None}),
+                workers=[next(iter(client.scheduler_info()["workers"]))],
+            )
+        with pytest.raises(
+            inputs.Unusable, match=r"1 of the scheduler and workers at .* cannot import triage .*cluster\]"
+        ):
+            engine.readings(TEXT, {str(tmp_path): 1}, "en", cluster.scheduler_address)
+
+
+def test_no_scheduler_or_no_workers_are_told(monkeypatch, nothing_left):
+    monkeypatch.setattr(engine, "PATIENCE", 1)
+    for address in (f"tcp://127.0.0.1:{free_port()}", "nothing://such"):
+        with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}"):
+            engine.readings(TEXT, {"a.log": 1}, "en", address)
+    with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster:
+        said = command("triage", __file__, "--on", cluster.scheduler_address, timeout=60)
+    assert said.returncode == 2 and "has no workers" in said.stderr
+
+
+# ------------------------------------------------------------------------------ groups
+
+
+def test_failures_that_differ_in_numbers_and_paths_are_of_one_template():
+    said = {
+        "a.log": "ValueError: shard 17 of /data/x.bin ends at byte 4096",
+        "b.log": "ValueError: shard 00230 of /mnt/2/y.bin ends at byte 77",
+        "c.log": "KeyError: 'labels'",
+    }
+    found = groups.groups(
+        triage({name: OTHER.format(text).encode() for name, text in said.items()} | {"d.log": KNOWN.encode()})
+    )
+    assert [(it.family, it.jobs) for it in found] == [
+        ("ddp-ready-twice", ["d.log"]),
+        (None, ["a.log", "b.log"]),
+        (None, ["c.log"]),
+    ]
+    assert found[1].template == "ValueError: shard <n> of <path> ends at byte <n>"
+    assert not any(it.new for it in found)
+
+
+def test_new_is_what_the_last_report_lacks(tmp_path):
+    days = {
+        "yesterday": {
+            "a": KNOWN,
+            "b": OTHER.format("ValueError: shard 17 is short"),
+            "gone": OTHER.format("KeyError: 'x'"),
+        },
+        "today": {
+            "a2": KNOWN,
+            "b2": OTHER.format("ValueError: shard 230 is short"),
+            "c": OTHER.format(
+                "RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one."
+            ),
+            "d": OTHER.format("PermissionError: no right to write"),
+            "e": "step 1\n",
+        },
+    }
+    (tmp_path / "today").mkdir()
+    for name, text in days["today"].items():
+        (tmp_path / "today" / f"{name}.log").write_text(text)
+    before, answers = (triage({f"{name}.log": text.encode() for name, text in jobs.items()}) for jobs in days.values())
+    last = report.jsonl(before, groups.groups(before))
+    assert not any(json.loads(line)["new"] for line in last.splitlines())
+    (tmp_path / "yesterday.jsonl").write_text(last, encoding="utf-8")
+    given = ["triage", str(tmp_path / "today"), "--format", "jsonl", "--since", str(tmp_path / "yesterday.jsonl")]
+    new = {os.path.basename(row["job"]): row["new"] for row in map(json.loads, command(*given).stdout.splitlines())}
+    assert new == {"a2.log": False, "b2.log": False, "c.log": True, "d.log": True, "e.log": False}
+    text = report.text(ENGINE, answers, groups.groups(answers, last), "en")
+    assert re.findall(r"^ +1  (.{12}).*  \(new\)$", text, re.M) == ["ddp-unfinish", "PermissionEr"]
+    for other in ("step 1\n", '{"loss": 0.5}\n', last + "[]\n"):
+        with pytest.raises(inputs.Unusable, match=r"line \d+ of the last report is none of triage's"):
+            groups.groups(answers, other)
+
+
+# ------------------------------------------------------------------------------ forms
+
+
+def test_parquet_holds_what_json_lines_hold(tmp_path):
+    lay(tmp_path / "logs", "torchrun")
+    answers = triage(of("torchrun"))
+    report.parquet(answers, groups.groups(answers), str(tmp_path / "r.parquet"))
+    expected = rows(answers)
+    for row in expected:
+        row["fix"] = row["fix"] and row["fix"]["text"]
+    assert pyarrow.parquet.read_table(tmp_path / "r.parquet").to_pylist() == expected
+    assert sum(row["fix"] is not None for row in expected) > 5
+    said = command("triage", str(tmp_path / "logs"), "--format", "parquet")
+    assert said.returncode == 2 and "--out" in said.stderr
+
+
+PACKED = {".gz": gzip.compress, ".zst": zstandard.ZstdCompressor().compress}
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_a_packed_log_is_judged_as_the_log_is(ending, tmp_path):
+    pack = PACKED[ending]
+    for name in ("single/two-errors-1-then-0/train.log", "single/killed-rank-1/train.log"):
+        data = truth()[name]
+        plain, packed = tmp_path / "train.log", tmp_path / f"train.log{ending}"
+        plain.write_bytes(data)
+        packed.write_bytes(pack(data[:5000]) + pack(data[5000:]))  # of two members, as a log that was appended to
+        expected, found = (engine.each([str(path)], TEXT, "en") for path in (plain, packed))
+        assert not found[0].fault and len(data) > 5000
+        assert rows(verdict.answers(found)) == rows(verdict.answers(expected))
+
+
+@pytest.mark.parametrize("ending", PACKED)
+def test_a_packed_log_that_is_cut_is_read_as_far_as_it_goes(ending, tmp_path):
+    noise = b"".join(b"step %d: %d\n" % (n, n * 7919 % 100_003) for n in range(50_000))
+    path = tmp_path / f"train.log{ending}"
+    for data in (
+        PACKED[ending](KNOWN.encode() + noise)[:-9000],
+        PACKED[ending](KNOWN.encode()) + PACKED[ending](noise)[:-9],
+    ):
+        path.write_bytes(data)
+        (it,) = engine.each([str(path)], TEXT, "en")
+        assert "it is cut or damaged" in it.fault
+        assert [stream.family for stream in it.streams] == ["ddp-ready-twice"]
+    path.write_bytes(PACKED[ending](noise))
+    (it,) = engine.each([str(path)], TEXT, "en")
+    assert (it.fault, it.lines, it.size) == ("", 50_000, len(noise))
+
+
+def test_an_archive_may_be_packed_with_zstd(tmp_path):
+    lay(tmp_path / "logs", "single")
+    with tarfile.open(tmp_path / "a.tar", "w") as archive:
+        archive.add(tmp_path / "logs", "logs")
+    (tmp_path / "a.tar.zst").write_bytes(PACKED[".zst"]((tmp_path / "a.tar").read_bytes()))
+    found = by_name(verdict.answers(engine.each([str(tmp_path / "a.tar.zst")], TEXT, "en")), "single")
+    assert found.keys() == {name for name in TRUTH if name.startswith("single/")}
+    assert not [name for name, it in found.items() if wrong(it, TRUTH[name])]
+
+
+# ------------------------------------------------------------------------------ stores
+
+
+def test_a_store_is_read_as_a_folder_is(tmp_path):
+    store = MemoryFileSystem()
+    files = of("torchrun")
+    try:
+        for name, data in files.items():
+            store.pipe(f"/fleet/{name}", data)
+        for address in ("memory://fleet/torchrun", "memory://fleet/torchrun/*/**"):
+            sizes = sources.expand([address], [])
+            assert sizes == {f"memory:///fleet/{name}": len(data) for name, data in files.items()}
+        found = verdict.answers(engine.readings(TEXT, sizes, "en"))
+        assert named(found, "memory:///fleet/", "") == rows(triage(files))
+    finally:
+        store.rm("/fleet", recursive=True)
+    (gone,) = engine.each([next(iter(sizes))], TEXT, "en")
+    assert gone.fault
+
+
+def test_an_address_of_this_machine_is_read_too(tmp_path):
+    lay(tmp_path, "single")
+    sizes = sources.expand([f"file://{tmp_path}/*/train.log"], [])
+    assert len(sizes) == 45
+    found = verdict.answers(engine.readings(TEXT, sizes, "en"))
+    assert named(found, f"file://{tmp_path}/", "single/") == rows(triage(of("single")))
+
+
+@pytest.mark.parametrize(
+    "address, told",
+    [
+        ("memory://nowhere/at/all", "there is no file at memory://nowhere/at/all"),
+        ("nope://a/b", "is no address that fsspec knows"),
+        ("s3://bucket/jobs/", r"s3:// needs a package of its own\. .*s3fs"),
+        ("oss://bucket/jobs/", r"oss:// needs a package of its own\. .*ossfs"),
+        ("ftp://127.0.0.1:1/a", "ftp://127.0.0.1:1/a cannot be listed: .*refused"),
+    ],
+)
+def test_an_address_that_is_of_no_use_is_told(address, told):
+    with pytest.raises(inputs.Unusable, match=told):
+        sources.expand([address], [])
+
+
+# ------------------------------------------------------------------------------ the page
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder in which the page's commands have what they name."""
+    folder = tmp_path_factory.mktemp("page")
+    lay(folder / "logs", "torchrun")
+    lay(folder / "runs", "single")
+    lay(folder / "pods", "kubernetes")
+    with tarfile.open(folder / "logs.tar.gz", "w:gz") as archive:
+        archive.add(folder / "pods", "pods")
+    answers = [it for it in triage(of("torchrun")) if not (it.first and "No space left" in it.first.message)]
+    (folder / "yesterday.jsonl").write_text(report.jsonl(answers, groups.groups(answers)), encoding="utf-8")
+    return folder
+
+
+def commands(program):
+    """Those of the English page; `check` has seen that the Chinese one has the same."""
+    page = articles.read(ROOT / "docs" / "en" / "triage.md")
+    lines = [line for block in page.blocks if block.language == "bash" for line in block.content.splitlines()]
+    return [shlex.split(line)[1:] for line in lines if re.search(rf"(?:^|/| ){program} ", line)]
+
+
+def as_known(kind):
+    return Counter(it["family"] for name, it in TRUTH.items() if name.startswith(f"{kind}/") and it.get("family"))
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_commands_of_the_page_do_what_it_says(language, place):
+    forms = []
+    for words in commands("readyonce"):
+        if language == "zh":  # as that page says; in the other forms there are no words
+            if {".jsonl", ".parquet"} & {os.path.splitext(word)[1] for word in words} or "--on" in words:
+                continue
+            words += ["--lang", "zh"]
+        if "--on" in words:
+            words[1] = str(place / "logs")
+            with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+                words[words.index("--on") + 1] = cluster.scheduler_address
+                said = command(*words, cwd=place)
+        else:
+            said = command(*words, cwd=place)
+        assert said.returncode == 1 and not said.stderr, (words, said.stderr)
+        out = place / words[words.index("--out") + 1] if "--out" in words else None
+        kinds = ["single", "kubernetes"] if "logs.tar.gz" in words else ["torchrun"]
+        forms.append(out.suffix if out else "".join(kinds))
+        if out and out.suffix in (".jsonl", ".parquet"):
+            read = pyarrow.parquet.read_table(out).to_pylist() if out.suffix == ".parquet" else None
+            told = read or [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+            (known,) = map(as_known, kinds)
+            assert Counter(row["error"] for row in told if row["error"]) == known
+            for row in told:
+                expected = TRUTH[f"torchrun/{row['job'].split('/')[1]}"]
+                assert row["first"]["rank"] in expected["first"] if expected.get("first") else row["first"] is None
+                assert row["new"] == ("--since" in words and "No space left" in (row["said"] or ""))
+            continue
+        text = out.read_text(encoding="utf-8") if out else said.stdout
+        if out:
+            failed = sum(it["outcome"] == "failed" for name, it in TRUTH.items() if name.startswith("torchrun/"))
+            assert text.count("<svg") == failed
+            assert not re.search("<script|<link|<img|https?:", text)
+        assert ("个任务" in text) == (language == "zh")
+        for family, count in sum(map(as_known, kinds), Counter()).items():
+            if not out:
+                assert re.search(rf"^ +{count}  {family}  ", text, re.M), (words, family)
+            assert family in text
+    rest = [".jsonl", ".parquet", "torchrun"] if language == "en" else []
+    assert forms == ["torchrun", "singlekubernetes", ".html", *rest]
+
+
+def test_torchrun_keeps_what_triage_needs(tmp_path):
+    (words,) = commands("torchrun")
+    (tmp_path / "train.py").write_text(
+        "import os, time\nprint('step 1', flush=True)\ntime.sleep(1)\n"
+        "if os.environ['LOCAL_RANK'] == '3':\n    raise OSError(28, 'No space left on device')\ntime.sleep(60)\n"
+    )
+    run = [sys.executable, "-m", "torch.distributed.run", "--master-port", str(free_port()), *words]
+    ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1, ended.stderr
+    answers = verdict.answers(engine.each([*sources.expand([str(tmp_path / "logs")], [])], TEXT, "en"))
+    (row,) = rows(answers)
+    assert (row["layout"], row["outcome"], row["first"]["rank"]) == ("torchrun", "failed", 3)
+    assert "No space left" in row["first"]["message"]
+    assert [it["how"] for it in row["ranks"]].count("raised") == 1 and len(row["ranks"]) == 8
+
+
+def test_what_the_page_installs_is_all_that_triage_needs(tmp_path):
+    """Without the network: pip finds each package of the extra among those that are installed."""
+    (words,) = commands("pip")
+    copy = copy_of(ROOT, tmp_path / "copy")
+    run = [sys.executable, *words, "--dry-run", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+    said = subprocess.run(run, cwd=copy, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    for name in ("dask", "distributed", "drain3", "fsspec", "pyarrow", "zstandard"):
+        assert re.search(rf"already satisfied: {name} .*from readyonce", said.stdout), name

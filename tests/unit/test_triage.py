@@ -1,0 +1,340 @@
+"""Triage: jobs that were really run, whose first rank and error are known; input of every kind; the report."""
+
+import ast
+import gzip
+import hashlib
+import io
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections import Counter
+
+import pytest
+
+from readyonce import cli, inputs
+from readyonce.fleet import engine, groups, layout, page, report, sources, verdict
+from readyonce.fleet.groups import Group
+from readyonce.fleet.reading import BLOCK, KEPT, Reading, read
+from support.fleet import LAYOUTS, TRUTH, told, triage, truth, wrong
+from support.logs import ENGINE, LOGS, RULES
+from support.logs import read as read_log
+from support.project import ROOT, command
+
+TEXT = json.dumps(RULES)
+
+
+@pytest.mark.parametrize("kind", LAYOUTS)
+def test_each_job_of_a_layout_is_found(kind):
+    assert told(kind).keys() == {name for name in TRUTH if name.startswith(f"{kind}/")}
+
+
+def test_the_rank_that_failed_first():
+    faults = [
+        f"{name}: {fault}" for kind in LAYOUTS for name, it in told(kind).items() if (fault := wrong(it, TRUTH[name]))
+    ]
+    assert len(faults) <= 0.02 * len(TRUTH), "\n".join(faults)
+
+
+def test_its_error_is_the_known_one_and_no_other():
+    faults = []
+    for kind in LAYOUTS:
+        for name, it in told(kind).items():
+            family = it.first.family if it.first else None
+            if family != TRUTH[name].get("family"):
+                faults.append(f"{name}: {family}, not {TRUTH[name].get('family')}")
+    assert not faults, "\n".join(faults)
+
+
+def test_a_restart_that_helped_and_one_that_did_not():
+    """Two real attempts, laid out as torchrun does where it restarts."""
+
+    def of(job, attempt):
+        for name, data in truth().items():
+            if name.startswith(f"logdir/{job}/"):
+                yield re.sub(r".*/attempt_0/", f"again/none_abcd1234/attempt_{attempt}/", name), data
+
+    (answer,) = triage(dict([*of("ready-twice-rank-1", 0), *of("fine-2", 1)]))
+    assert (answer.outcome, answer.attempt, answer.restarts) == ("recovered", 0, 1)
+    assert (answer.first.rank, answer.first.family) == (1, "ddp-ready-twice")
+    (answer,) = triage(dict([*of("ready-twice-rank-1", 0), *of("disk-full-rank-0", 1)]))
+    assert (answer.outcome, answer.attempt, answer.restarts) == ("failed", 1, 1)
+    assert answer.first.rank == 0 and "No space left" in answer.first.message
+    # The same in one file, where the launcher's own words part the attempts.
+    first, second = (truth()[f"single/{job}/train.log"] for job in ("ready-twice-rank-1", "disk-full-rank-0"))
+    ended = first.index(b"\n", first.index(b"failed (exitcode")) + 1
+    (answer,) = triage({"train.log": first[:ended] + second})
+    assert (answer.attempt, answer.first.rank, answer.restarts) == (1, 0, 1)
+
+
+def test_a_rank_that_hangs_is_told_from_one_that_was_killed():
+    told_of = {
+        name: told(kind)[name].first.how
+        for kind in ("torchrun", "single")
+        for name in told(kind)
+        if "killed-" in name or TRUTH[name].get("hang")
+    }
+    assert len(told_of) > 10
+    for name, how in told_of.items():
+        assert how == ("hung" if TRUTH[name].get("hang") else "killed"), name
+
+
+def test_who_only_followed():
+    answer = told("torchrun")["torchrun/ready-twice-rank-2"].to_json()
+    assert answer["first"]["rank"] == 2 and answer["followed"] == [0, 1] and answer["silent"] == []
+    assert answer["incidents"] and answer["fix"]["text"]
+
+
+def test_skewed_clocks_are_set():
+    """One rank's clock is an hour ahead, and it failed two seconds before the other: the clocks alone say the opposite."""
+    answer = told("logdir")["logdir/skewed-clocks-ahead"]
+    assert answer.first.rank == 1 and answer.why == "clock"
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_finds_the_error_that_diagnose_finds(path):
+    """Only parts of a file are read: they must be those that matter."""
+    expected, log = read_log(path)
+    (answer,) = triage({"train.log": log.encode()})
+    found = answer.first.family if answer.first else None
+    if expected["kind"] == "known":
+        assert found == expected["error"]
+    elif found:
+        assert ENGINE.families[found]["page"] != "own"
+
+
+# ------------------------------------------------------------------------------ layouts
+
+
+@pytest.mark.parametrize(
+    "names, jobs",
+    [
+        # Two runs of one log folder; a run on two nodes.
+        (["l/none_abcd1234/attempt_0/0/stderr.log", "l/none_efgh5678/attempt_0/0/stderr.log"], 2),
+        (["l/node-0/r_abcd1234/attempt_0/0/stdout.log", "l/node-1/r_efgh5678/attempt_1/0/stdout.log", "l/all.log"], 1),
+        (["a/911_0.out", "a/911_1.out", "a/slurm-911.out", "a/912_0.out", "a/912_1.out"], 2),
+        (["a/train-911_0.out.gz", "a/train-911_1.out.gz"], 1),
+        (["train-2025-03-11.log", "train-2025-03-12.log", "20250311_1.log"], 3),  # days, no ranks
+        (["pods/ml_llama-master-0_u-1/pytorch/0.log", "pods/ml_llama-worker-1_u-2/pytorch/1.log"], 1),
+        (["containers/llama-worker-0_ml_pytorch-0123456789ab.log", "llama-worker-1.log"], 2),  # of two namespaces
+        (
+            [
+                "out/v0-20250311-101500/logging.jsonl",
+                "out/v0-20250311-101500/train.log",
+                "out/v1-20250311-111500/a.log",
+            ],
+            2,
+        ),
+        (["x/rank_0.log", "x/rank_1.log", "y/log.rank0", "y/log.rank1"], 2),
+        (["x/a.log", "x/b.log"], 2),
+    ],
+)
+def test_files_fall_into_jobs(names, jobs):
+    found = layout.jobs(names)
+    assert len(found) == jobs, [it.files for it in found]
+    assert sorted(name for it in found for name in it.files) == sorted(names)
+
+
+# ------------------------------------------------------------------------------ input
+
+
+ERROR = b"Traceback (most recent call last):\nRuntimeError: Expected to mark a variable ready only once.\n"
+
+
+def of_files(*paths):
+    return engine.each([str(path) for path in paths], TEXT, "en")
+
+
+def test_archives_and_packed_files_are_read_as_they_lie(tmp_path):
+    names = {f"job/rank_{rank}.log": (ERROR if rank else b"step 1\n") for rank in (0, 1)}
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar, zipfile.ZipFile(tmp_path / "b.zip", "w") as packed:
+        for name, data in names.items():
+            entry = tarfile.TarInfo(f"./{name}")
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+            packed.writestr(f"{name}.gz", gzip.compress(data))
+    found = of_files(tmp_path / "a.tar.gz", tmp_path / "b.zip")
+    assert [it.fault for it in found] == [""] * 4
+    answers = verdict.answers(found)
+    assert len(answers) == 2
+    assert all((it.first.rank, it.first.family) == (1, "ddp-ready-twice") for it in answers)
+
+
+def test_what_cannot_be_read_is_named_and_costs_the_others_nothing(tmp_path):
+    (tmp_path / "good.log").write_bytes(ERROR)
+    (tmp_path / "cut.log.gz").write_bytes(gzip.compress(ERROR + b"".join(b"%d\n" % n for n in range(9999)))[:-200])
+    (tmp_path / "weights.bin").write_bytes(b"\0\1" * 999)
+    (tmp_path / "broken.zip").write_bytes(b"PK\3\4" + b"x" * 99)
+    with tarfile.open(tmp_path / "broken.tar", "w") as tar:
+        entry = tarfile.TarInfo("rank_0.log")
+        entry.size = 100_000
+        tar.addfile(entry, io.BytesIO(b"x" * 100_000))
+    whole = (tmp_path / "broken.tar").read_bytes()
+    (tmp_path / "broken.tar").write_bytes(whole[:50_000])
+    (tmp_path / "empty.log").touch()
+    found = {it.file.rpartition("/")[2]: it for it in of_files(*sorted(tmp_path.iterdir()), tmp_path / "gone.log")}
+    faults = {name: it.fault for name, it in found.items() if it.fault}
+    assert faults.keys() >= {"cut.log", "weights.bin", "broken.zip", "gone.log"}
+    assert "binary" in faults["weights.bin"] and "cut or damaged" in faults["cut.log"]
+    assert any("broken.tar" in it.file and it.fault for it in found.values())
+    answers = {it.job.rpartition("/")[2]: it for it in verdict.answers(found.values())}
+    assert answers["good.log"].first.family == answers["cut.log"].first.family == "ddp-ready-twice"
+    assert answers["empty.log"].outcome == "empty"
+
+
+def test_a_packed_log_of_any_size_is_read_whole(tmp_path):
+    """What does not shrink well comes in pieces that fit no buffer."""
+    text = b"".join(hashlib.sha512(b"%d" % n).hexdigest().encode() + b"\n" for n in range(30_000))
+    path = tmp_path / "train.log.gz"
+    for data in (text, ERROR * 200_000, text + ERROR):
+        path.write_bytes(gzip.compress(data, 1))
+        ((name, blocks),) = ((name, [*blocks]) for name, blocks in sources.files(str(path)))
+        assert name.endswith("train.log") and b"".join(blocks) == data
+    (it,) = of_files(path)
+    assert not it.fault and it.streams[0].family == "ddp-ready-twice"
+
+
+def test_an_archive_that_is_cut_between_two_files_is_told(tmp_path):
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        for name in ("a.log", "b.log"):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(ERROR)
+            tar.addfile(entry, io.BytesIO(ERROR))
+    whole, path = gzip.compress(made.getvalue(), 0), tmp_path / "logs.tar.gz"
+    path.write_bytes(whole[: whole.index(b"b.log")])
+    found = of_files(path)
+    assert [it.file.rpartition("/")[2] for it in found] == ["a.log", "logs.tar.gz"]
+    assert found[0].streams[0].family == "ddp-ready-twice" and "cut or damaged" in found[1].fault
+
+
+def test_large_files_are_read_in_little_memory_and_to_the_right_line():
+    noise = b"[rank%d]: {'loss': 0.5}\n"
+    error = ERROR.replace(b"\n", b"\n[rank3]: ", 1)
+
+    def blocks():
+        text = b"".join(noise % (n % 8) for n in range(BLOCK // len(noise)))
+        yield from [text] * 20
+        yield b"[rank3]: " + error
+        yield from [text] * 20
+
+    it = read(ENGINE, blocks(), "train.log", layout.place("train.log"))
+    (stream,) = (stream for stream in it.streams if stream.state == "own")
+    assert (stream.rank, stream.family) == (3, "ddp-ready-twice")
+    assert stream.line == 20 * (BLOCK // len(noise)) + 2
+    assert stream.passing  # the job went on for long
+
+
+def test_the_same_line_a_million_times_hides_neither_the_first_error_nor_the_last():
+    noise = b"ConnectionError: retrying\n" * 40_000  # a megabyte
+    assert 10 * len(noise) > KEPT
+    it = read(ENGINE, iter([b"start\n", *[noise] * 10, ERROR]), "a.log", layout.place("a.log"))
+    (stream,) = it.streams
+    assert stream.family == "ddp-ready-twice"
+
+
+def test_blocks_may_end_anywhere():
+    name = "single/two-errors-1-then-0/train.log"
+    data = truth()[name] * 3
+    whole = read(ENGINE, iter([data]), name, layout.place(name))
+    for size in (700, 4099, 65_537):
+        parts = read(ENGINE, (data[at : at + size] for at in range(0, len(data), size)), name, layout.place(name))
+        assert parts == whole, size
+
+
+# ------------------------------------------------------------------------------ the report
+
+
+def test_the_page_needs_nothing_and_believes_nothing():
+    (answer,) = triage({"<script>alert(1)</script>.log": b"KeyError: '<img src=x onerror=alert(1)>'\n\x1b]0;title\x07"})
+    told_page = page.html(ENGINE, [answer], [Group(None, answer.first.message, [answer.job], new=True)], "zh")
+    assert "<script" not in told_page and "<img" not in told_page and "\x1b" not in told_page
+    assert not re.search(r"""(?:src|href)=["']?\w+:|url\(|@import""", told_page)
+    assert "新出现" in told_page
+
+
+def test_the_timeline_has_a_bar_for_each_rank():
+    answer = told("torchrun")["torchrun/disk-full-rank-2"]
+    drawn = page.timeline(answer, "en")
+    assert drawn.count("<rect") == 4 and drawn.count('class="first"') == 1
+
+
+def test_json_lines_and_text_say_the_same():
+    answers = [*told("torchrun").values()]
+    rows = [json.loads(line) for line in report.jsonl(answers, []).splitlines()]
+    assert [row["job"] for row in rows] == [it.job for it in answers]
+    families = Counter(row["error"] for row in rows if row["error"])
+    alike = [Group(name, None, ["job"] * count) for name, count in families.items()]
+    text = report.text(ENGINE, answers, alike, "en")
+    for name, count in families.items():
+        assert re.search(rf"^ +{count}  {name}  ", text, re.M)
+    assert f"{len(answers)} jobs" in text
+
+
+@pytest.mark.parametrize("name", ["dask", "drain3", "fsspec", "pyarrow", "zstandard"])
+def test_without_a_package_a_sentence_says_how_to_get_it(name, monkeypatch, tmp_path):
+    for module in (name, "dask.bag"):
+        monkeypatch.setitem(sys.modules, module, None)
+    how = r"pip install 'readyonce\[cluster\]'"
+    if name == "zstandard":  # of one file: the others are read
+        (tmp_path / "a.log.zst").write_bytes(sources.ZSTD + b"x")
+        (it,) = of_files(tmp_path / "a.log.zst")
+        assert re.search(f"zstandard.*{how}", it.fault)
+        return
+    answers = triage({"a.log": b"Traceback (most recent call last):\nKeyError: 'x'\n"})
+    calls = {
+        "dask": lambda: engine.readings(TEXT, {"a.log": 1}, "en"),
+        "drain3": lambda: groups.groups(answers),
+        "fsspec": lambda: sources.expand(["memory://a"], []),
+        "pyarrow": lambda: report.parquet(answers, [], str(tmp_path / "a.parquet")),
+    }
+    with pytest.raises(inputs.Unusable, match=f"(?i){name}.*{how}"):
+        calls[name]()
+
+
+def test_the_extra_names_what_triage_imports():
+    imported = set()
+    for path in (ROOT / "scripts" / "readyonce" / "fleet").glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [it.name for it in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            imported |= {name.split(".")[0] for name in names}
+    imported -= sys.stdlib_module_names | {"readyonce"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(imported) == sorted(project["optional-dependencies"]["cluster"])
+
+
+def test_no_files_are_bad_usage(tmp_path):
+    for path in (tmp_path, tmp_path / "none*.log"):
+        said = command("triage", str(path))
+        assert said.returncode == 2 and "there is no file" in said.stderr and "Traceback" not in said.stderr
+    with pytest.raises(inputs.Unusable, match="standard input"):
+        sources.expand(["-"], [])
+
+
+def test_only_the_command_imports_what_is_heavy():
+    script = (
+        "import sys; from readyonce.fleet import engine, page, sources, verdict, groups; import readyonce.cli;"
+        "print(sorted({'dask', 'distributed', 'drain3', 'fsspec', 'pyarrow', 'torch'} & set(sys.modules)))"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert said.stdout.strip() == "[]", said.stderr
+
+
+def test_a_reading_without_a_job_is_no_failure():
+    assert verdict.answers([Reading("a.log", fault="it is binary, not a log")]) == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_says_what_the_truth_set_shows_and_its_commands_are_there(language):
+    page_text = (ROOT / "docs" / language / "triage.md").read_text(encoding="utf-8")
+    right = sum(not wrong(it, TRUTH[name]) for kind in LAYOUTS for name, it in told(kind).items())
+    assert str(len(TRUTH)) in page_text and f" {right}" in page_text
+    commands = re.findall(r"^readyonce (triage .*)$", page_text, re.M)
+    assert len(commands) > 5
+    for words in commands:
+        assert cli._parser().parse_args(shlex.split(words)).paths
