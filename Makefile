@@ -71,7 +71,7 @@ clean: ## remove what was built, but not .venv
 
 # ---- what is installed; nothing to do while the lists are unchanged
 
-# Every package has a hash, and what has no wheel (jieba, DeepSpeed) is built by the setuptools of the list, nothing else
+# Every package has a hash, and what has no wheel (jieba, DeepSpeed, drain3) is built by the setuptools of the list, nothing else
 # being fetched. torch alone has none: which of its many builds is right, the machine decides.
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -96,7 +96,7 @@ LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :
 .venv/tools.stamp: .venv/site.stamp tests/requirements.txt
 	@echo "Installing what the tests need (DeepSpeed, transformers, peft ...) ..."
 	@# Not compiled: Python compiles what is imported, a small part of it.
-	@$(LOCKED) --no-compile --no-binary deepspeed -r tests/requirements.txt
+	@$(LOCKED) --no-compile --no-binary deepspeed,drain3 -r tests/requirements.txt
 	@touch $@
 
 .venv/tests.stamp: .venv/tools.stamp snippets/environments/current.txt tests/lighthouse/package-lock.json
