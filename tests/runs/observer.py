@@ -77,6 +77,13 @@ def watch_deepspeed():
         trained = sum(getattr(p, "ds_numel", p.numel()) for p in options["model"].parameters() if p.requires_grad)
         seen.setdefault("buckets", "several" if trained > zero.get("reduce_bucket_size", 5e8) else "one")
         seen.setdefault("accumulation", engine.gradient_accumulation_steps())
+        no_sync = engine.no_sync
+
+        def counted_by_the_loop():
+            seen.pop("accumulation", None)
+            return no_sync()
+
+        engine.no_sync = counted_by_the_loop
         return engine, *rest
 
     deepspeed.initialize = initialize

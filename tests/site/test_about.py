@@ -23,6 +23,7 @@ GENERATED = (
     "javascripts/rules.js",
     "javascripts/lint-rules.js",
     "api/v1/*",
+    "schema/*",
 )
 TAKEN_ALONG = ("book/*.pdf", "offline/*.zip")
 

@@ -22,8 +22,9 @@ def generate(copy: Path, count: int) -> None:
     """Incidents of the skeleton's two variants, with evidence as two real runs gave it."""
     real = KNOWN.incidents["RO-0003"].evidence["current"]
     fixed = real.by_variant["non-reentrant"].model_copy(update={"variant": "fixed"})
+    options = [it.options for incident in KNOWN.incidents.values() for it in incident.evidence.values()]
     known = {
-        "options": {"torchrun": ["--standalone", "--nproc-per-node"]},
+        "options": {"torchrun": next(it["torchrun"] for it in options if "torchrun" in it)},
         "runs": [real.by_variant["reported"], fixed],
     }
     evidence = real.model_copy(update=known).model_dump_json(indent=1)
