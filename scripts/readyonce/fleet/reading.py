@@ -130,8 +130,11 @@ def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place
     sorting = _Sorting(place, not place.by_rank and _numbered(rows), told)
     for number, text in rows:
         sorting.take(number, text)
+    whole = b"\n".join(text for _, text in rows)
+    # What is printed without a rank's label, such as a report of what was loaded, is a clue for every rank.
+    clues = {clue for clue in rules.clues if clue in whole}
     for stream, own_rows in sorting.streams():
-        told.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from))
+        told.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
     return told
 
 
@@ -320,7 +323,13 @@ def _range(text: str) -> Iterator[int]:
 
 
 def _said(
-    rules: diagnose.Rules, it: Stream, rows: list[tuple[int, bytes]], file: str, language: Language, end_from: int
+    rules: diagnose.Rules,
+    it: Stream,
+    rows: list[tuple[int, bytes]],
+    file: str,
+    language: Language,
+    end_from: int,
+    clues: set[bytes],
 ) -> Stream:
     stamps = [(index, at) for index, (_, text) in enumerate(rows) if (at := _stamp(text)) is not None]
     if stamps:
@@ -330,7 +339,7 @@ def _said(
     it.tail = [text.decode("utf-8", "replace")[:200] for _, text in rows if text.strip()][-2:]
     if not any(trigger in text for _, text in rows for trigger in TRIGGERS + LAST):
         return it
-    found = diagnose.Findings()
+    found = diagnose.Findings(clues=set(clues))
     found.read(rules, b"\n".join(text for _, text in rows))
     index = _judge(rules, it, found, rows, file, language)
     if index is None:
@@ -393,7 +402,7 @@ def _recorded(rules: diagnose.Rules, text: bytes, file: str, place: Place, langu
         return  # half a file: the log beside it has the same
     it = Stream(place.rank, place.local, place.attempt or 0)
     rows = list(enumerate(told.split(b"\n"), 1))
-    it = _said(rules, it, rows, file, language, 1)
+    it = _said(rules, it, rows, file, language, 1, set())
     it.exact, it.marks, it.first, it.last, it.tail = exact, {}, None, None, []
     yield it
 
