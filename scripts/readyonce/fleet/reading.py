@@ -130,7 +130,7 @@ def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place
     sorting = _Sorting(place, not place.by_rank and _numbered(rows), told)
     for number, text in rows:
         sorting.take(number, text)
-    whole = b"\n".join(text for _, text in rows)
+    whole = diagnose.squeeze(b"".join(text for _, text in rows))
     # What is printed without a rank's label, such as a report of what was loaded, is a clue for every rank.
     clues = {clue for clue in rules.clues if clue in whole}
     for stream, own_rows in sorting.streams():
