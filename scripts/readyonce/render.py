@@ -1023,7 +1023,7 @@ def _with_front_matter(text: str, incident: Incident, language: Language, lab_bo
     }
     matter["titles"] = file.short.model_dump()  # 404.html is one page for both languages
     matter["tags"] = file.tags.all(language)
-    matter["search"] = {"boost": 1.15}
+    matter["search"] = {"boost": incident.file.boost}
     if lab_book:  # who searches wants the article
         title = say("lab-book", language)
         description = links.label(incident.id, title) + say("colon", language) + file.title[language]
