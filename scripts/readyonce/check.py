@@ -19,7 +19,7 @@ from readyonce.catalog import Catalog, Incident, Observed, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
 from readyonce.project import LANGUAGES, Language
 from readyonce.reading import CatalogError, Keys, Problem, in_order, parse_yaml
-from readyonce.schema import BASELINE, SILENT, Claim, Fact, FamilyFile, address_of
+from readyonce.schema import BASELINE, SILENT, Claim, Fact, FamilyFile, Tags, address_of
 from readyonce.verdicts import Judgement, judge
 from readyonce.words import say
 
@@ -46,6 +46,7 @@ def problems(catalog: Catalog) -> list[Problem]:
     counts.check(catalog)
     frameworks.check(catalog)
     _messages(catalog)
+    _tags(catalog)
     for incident in catalog.incidents.values():
         _families(catalog, incident)
         _files(catalog, incident)
@@ -107,6 +108,23 @@ def _messages(catalog: Catalog) -> None:
             f"the message of `{variant}`{more} does not fit the wordings of `{family}`",
             f"Mend snippets/errors/{family}.yml, or: {VERIFY.format(incident.id)}",
         )
+
+
+def _tags(catalog: Catalog) -> None:
+    """The page of all tags has a part for each kind, and a tag has one address there."""
+    met: dict[str, tuple[str, str]] = {}
+    for incident in catalog.incidents.values():
+        for kind in Tags.model_fields:
+            for tag in incident.file.tags.kind(kind, "en"):
+                of, where = met.setdefault(tag.lower(), (kind, incident.id))
+                if of != kind:
+                    add(
+                        catalog,
+                        incident.folder / "incident.yml",
+                        ("tags", kind),
+                        f"the tag `{tag}` stands under `{kind}` here, and under `{of}` in {where}",
+                        "Keep it under one of them.",
+                    )
 
 
 def _families(catalog: Catalog, incident: Incident) -> None:

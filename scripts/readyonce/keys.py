@@ -64,6 +64,7 @@ def manual(language: Language) -> str:
     return "\n".join(parts)
 
 
+@cache
 def _schema(name: str) -> dict[str, Any]:
     made = TypeAdapter(FILES[name][1]).json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}

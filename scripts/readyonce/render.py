@@ -430,9 +430,7 @@ def matrix_table(incident: Incident, matrix: Matrix, environment: str, language:
     rows = [[say("setting", language), *(comma.join(_words(top, words, language)) for words in columns)]]
     for row in itertools.product(*left):
         names = ["-".join((*words, *row) if turned else (*row, *words)) for words in columns]
-        if any(
-            environment in incident.variants[name].declared for name in names
-        ):  # else nothing of this row runs there
+        if any(environment in incident.variants[name].declared for name in names):
             cells = (_cell(incident.run(name, environment), environment, language) for name in names)
             rows.append([comma.join(_words(left, row, language)), *cells])
     return table(rows, "ro-matrix") if len(rows) > 1 else ""
@@ -808,7 +806,7 @@ def advice(catalog: Catalog, incidents: Iterable[Incident], language: Language) 
                 under = text and f"<br>{_first_sentence(text) if kind == 'open' else text}"
                 head = f"#### {it.text[language]} {{ #{id} }}"
                 lines = ['<div class="ro-claim" markdown>', "", head, "", told + under, "", "</div>", ""]
-            sections[kind].append(_from_root("\n".join(lines)))
+            sections[kind].append(_from_root("\n".join(lines), page))
     return _sections(**{kind: "\n".join(parts) for kind, parts in sections.items()})
 
 
@@ -840,11 +838,13 @@ def silent_table(catalog: Catalog, language: Language) -> str:
     return table(rows)
 
 
-def _from_root(text: str) -> str:
-    """Text of an incident's page, for a page at the top: its links to other pages lead there from here."""
+def _from_root(text: str, page: str) -> str:
+    """Text of an incident's page, for a page at the top: its links lead from here to where they led."""
 
     def target(found: re.Match[str]) -> str:
         link = found[1]
+        if link.startswith("#"):
+            return f"]({page}{link})"
         if re.match(r"[a-z]+:|incidents/", link):
             return found[0]
         return f"]({posixpath.normpath(posixpath.join('incidents', link))})"

@@ -115,8 +115,8 @@ def test_options(capsys, search, built):
             continue
         texts[page] = html.unescape(re.sub(r"<[^>]*>", "", path.read_text(encoding="utf-8")))
         for code in re.findall(r"<code>([^<]+)</code>", path.read_text(encoding="utf-8")):
-            # `on` and `since` are English stop words: the search leaves them out.
-            names |= set(re.findall(r"--[a-z][\w-]+|^[a-z]+(?:_[a-z]+)+(?=$|=\w+$)", html.unescape(code))) - {"--on", "--since"}
+            names |= set(re.findall(r"--[a-z][\w-]+|^[a-z]+(?:_[a-z]+)+(?=$|=\w+$)", html.unescape(code)))
+    names -= {"--on", "--since"}  # English stop words, which the search leaves out
     named = {name: {page for page, text in texts.items() if name in text} for name in sorted(names)}
     for incident in KNOWN.incidents.values():
         for option in re.findall(r"--[\w-]+", incident.file.fix.option or ""):

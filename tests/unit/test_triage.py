@@ -257,6 +257,15 @@ def test_the_page_needs_nothing_and_believes_nothing():
     assert "新出现" in told_page
 
 
+def test_a_log_gives_no_orders_to_the_terminal():
+    order = "\x1b]0;title\x07\x1b[31m"
+    log = f"[rank0]: KeyError: 'x'\nsrun: error: node{order}: task 0: Exited with exit code 1\n".encode()
+    (answer,) = triage({f"job{order}.log": log})
+    alike = [Group(None, f"KeyError {order}", [answer.job])]
+    told = report.text(ENGINE, [answer], alike, "en", colour=True)
+    assert "KeyError" in told and re.fullmatch(r"(?:[^\x00-\x09\x0b-\x1f]|\x1b\[[012]m)*", told)
+
+
 def test_the_timeline_has_a_bar_for_each_rank():
     answer = told("torchrun")["torchrun/disk-full-rank-2"]
     drawn = page.timeline(answer, "en")

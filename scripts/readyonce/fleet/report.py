@@ -52,18 +52,17 @@ def text(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
     for known, title in ((True, "known"), (False, "others")):
         if told := [it for it in groups if (it.family is not None) == known]:
             lines += ["", f"{bold}{say(title, language)}{off}"]
-            lines += [f"{len(it.jobs):6}  {name(rules, it)}{mark(it, language)}" for it in told]
+            lines += [f"{len(it.jobs):6}  {printable(name(rules, it))}{mark(it, language)}" for it in told]
     failed = [it for it in answers if it.first]
     if failed:
         lines += ["", f"{bold}{say('jobs', language)}{off}"]
     for it in sorted(failed, key=lambda it: ORDER.index(it.outcome)):
         assert it.first
-        lines += [f"{bold}{it.job}{off}  {say(it.outcome, language)}"]
-        lines += [f"    {row}" for row in told_of(rules, it, language)]
+        lines += [f"{bold}{printable(it.job)}{off}  {say(it.outcome, language)}"]
+        lines += [f"    {printable(row)}" for row in told_of(rules, it, language)]
         if it.first.file:
-            lines += [f"    {faint}{it.first.file}:{it.first.line}{off}"]
-    lines += ["", say("footer", language)]
-    return printable("\n".join(lines)) if not colour else "\n".join(lines)
+            lines += [f"    {faint}{printable(it.first.file)}:{it.first.line}{off}"]
+    return "\n".join([*lines, "", say("footer", language)])
 
 
 def total(answers: list[Answer], language: Language) -> str:
@@ -74,7 +73,7 @@ def total(answers: list[Answer], language: Language) -> str:
 
 def name(rules: Rules, group: Group) -> str:
     if group.family is None:
-        return printable(group.template or "")
+        return group.template or ""
     return f"{group.family}  {rules.families[group.family]['title']}"
 
 
@@ -92,7 +91,7 @@ def told_of(rules: Rules, it: Answer, language: Language) -> list[str]:
         if fix := (it.first.answer or {}).get("fix"):
             rows.append(f"{say('fix', language)}: {fix['text'].replace('`', '').replace('**', '')}")
     elif it.first.message:
-        rows.append(printable(it.first.message))
+        rows.append(it.first.message)
     json_ = it.to_json()
     more = [
         say(key, language, some(json_[of])) for key, of in (("follow", "followed"), ("silent", "silent")) if json_[of]

@@ -11,12 +11,11 @@ import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import IO, Any
 
 from readyonce import inputs
 
-HOW = "pip install 'readyonce[cluster]'"
+HOW = "pip install '.[cluster]' in a copy of ReadyOnce's repository"
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 
 
@@ -32,10 +31,11 @@ def expand(given: list[str], faults: list[str]) -> dict[str, int]:
                 raise inputs.Unusable(
                     "triage reads files, not standard input: for one log there is `readyonce diagnose`"
                 )
-            with suppress(OSError):  # it is named when it is opened
-                found[path.replace(os.sep, "/")] = os.stat(path).st_size
-                continue
-            found[path] = 0
+            try:
+                size = os.stat(path).st_size
+            except OSError:  # it is named when it is opened
+                size = 0
+            found[path.replace(os.sep, "/")] = size
     return found
 
 
