@@ -693,7 +693,7 @@ def _parser() -> argparse.ArgumentParser:
     it.epilog = f"{it.epilog}" + (
         "\n\nknown layouts: torchrun --log-dir, Slurm (%j_%t), Kubernetes pods, ms-swift's folders, rank_3.log, and single files"
         "\nwhose lines begin with [rank3]:, [default3]: or 3:. All cores are used; --on names a Dask cluster that runs already."
-        "\nIt needs more than the other commands do: pip install '.[cluster]' in a copy of ReadyOnce's repository"
+        "\nIt needs more than the other commands do: pip install 'readyonce[cluster]'"
         "\nexit codes: 0 no job failed, 1 some did, 2 bad usage, or a file that cannot be read (the rest is answered)"
     )
     it.add_argument(

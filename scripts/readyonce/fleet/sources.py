@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from readyonce import inputs
 
-HOW = "pip install '.[cluster]' in a copy of ReadyOnce's repository"
+HOW = "pip install 'readyonce[cluster]'"
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 
 
