@@ -75,7 +75,7 @@ def _table(model: dict[str, Any], name: str, language: Language) -> str:
     for key, value in model["properties"].items():
         shown = f"**`{key}`**" if key in model.get("required", ()) else f"`{key}`"
         rows.append([shown, SAY["space"][language].join(_row(value, name, key, language))])
-    return table(rows)
+    return table(rows, "ro-keys")
 
 
 def _row(value: dict[str, Any], model: str, key: str, language: Language) -> Iterator[str]:
