@@ -38,11 +38,13 @@ def clipped(accelerator, model, given):
     if given == "trained":
         # --8<-- [start:trained]
         trained = [p for p in model.parameters() if p.requires_grad]
-        return accelerator.clip_grad_norm_(trained, BOUND)
+        norm = accelerator.clip_grad_norm_(trained, BOUND)
         # --8<-- [end:trained]
-    # --8<-- [start:all]
-    return accelerator.clip_grad_norm_(model.parameters(), BOUND)
-    # --8<-- [end:all]
+    else:
+        # --8<-- [start:all]
+        norm = accelerator.clip_grad_norm_(model.parameters(), BOUND)
+        # --8<-- [end:all]
+    return norm
 
 
 # --8<-- [end:given]
