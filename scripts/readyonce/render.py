@@ -48,7 +48,7 @@ from readyonce.words import (
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 STALE_AFTER = 180  # days until a page says that its evidence is old
 IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
-IN_LINE = 130  # characters of a message's line, where it is shown in short
+IN_LINE = 145  # characters of a message's line, where its first two are shown in short
 SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
@@ -203,8 +203,10 @@ def _result(run: Run) -> str:
 
 
 def _shortened(message: str) -> str:
-    """What identifies an error: the beginning of each line."""
-    return "".join(textwrap.shorten(line, IN_LINE, placeholder=" …") + "\n" for line in message.splitlines())
+    """What identifies an error: the beginning of its first two lines."""
+    lines = message.splitlines()
+    first = [textwrap.shorten(line, IN_LINE, placeholder=" …") for line in lines[:2]]
+    return "\n".join(first) + " …" * (len(lines) > 2) + "\n"
 
 
 # ------------------------------------------------------------------------------ an incident

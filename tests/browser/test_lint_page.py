@@ -55,11 +55,13 @@ def twin(tmp_path_factory):
 @pytest.fixture
 def command(tmp_path, monkeypatch):
     """The engine in Python, where nothing that a text names is at hand."""
-    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "a/b/c/d"  # what a launch names is looked for in four folders above it
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
     rules = {**RULES, "site": ""}
 
     def told(text, language, name, versions):
-        path = tmp_path / name
+        path = folder / name
         path.write_bytes(text.encode())
         try:
             found = READER.file(name)

@@ -3,7 +3,7 @@
     torchrun --nproc-per-node 2 observer.py FILE ...     (started by test_observed.py)
 
 It knows nothing of the repros' settings: it looks at what they hand to torch and DeepSpeed, and counts calls. Prints one
-JSON line for each variant: `{"file", "variant", "told", "seen"}`, with the facts that it could see.
+JSON line for each variant: `{"file", "variant", "told", "seen", "error"}`, with the facts that it could see.
 """
 
 import collections
@@ -28,12 +28,14 @@ depth = 0  # of backwards that run now: a reentrant one runs inside another
 calls = 0  # of backward since the last forward
 
 
-class Watched(parallel.DistributedDataParallel):
-    def __init__(self, module, **options):
+def watch_ddp(plain):
+    def init(self, module, **options):
         seen.setdefault("strategy", "ddp")
         seen.setdefault("find_unused", options.get("find_unused_parameters", False))
         seen.setdefault("static_graph", options.get("static_graph", False))
-        super().__init__(module, **options)
+        plain(self, module, **options)
+
+    return init
 
 
 def watch_checkpoints(plain):
@@ -70,7 +72,7 @@ def watch_deepspeed():
     plain = deepspeed.initialize
 
     def initialize(*args, **options):
-        zero = options["config"]["zero_optimization"]
+        zero = (options.get("config") or options["config_params"])["zero_optimization"]  # accelerate: the older name
         engine, *rest = plain(*args, **options)
         seen.setdefault("strategy", f"zero-{engine.zero_optimization_stage()}")
         seen.setdefault("overlap", bool(engine._config.zero_config.overlap_comm))
@@ -89,23 +91,36 @@ def watch_deepspeed():
     deepspeed.initialize = initialize
 
 
+def forget(environment):
+    """What frameworks keep for the whole process: the next file is another launch."""
+    os.environ.clear()
+    os.environ.update(environment)
+    if accelerate := sys.modules.get("accelerate"):
+        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+        accelerate.state.GradientState._reset_state()
+
+
 def main(files):
     torch.set_num_threads(1)
-    parallel.DistributedDataParallel = Watched
+    ddp = parallel.DistributedDataParallel
+    ddp.__init__ = watch_ddp(ddp.__init__)  # the class itself stays: frameworks ask for it by name
     checkpointing.checkpoint = watch_checkpoints(checkpointing.checkpoint)
     torch.autograd.backward = watch_backward(torch.autograd.backward)
     watch_deepspeed()
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    environment = dict(os.environ)
     for file in files:
+        forget(environment)
         module = worker.load(file)
         for variant in module.VARIANTS:
             told = module.facts(variant)
             if told["strategy"] == "single" or variant.startswith("single-process"):
                 continue
             seen.clear(), forwards.clear()
-            worker.observe(module, variant)
+            error = worker.observe(module, variant).get("error")
             if dist.get_rank() == 0:
-                print(json.dumps({"file": file, "variant": variant, "told": told, "seen": seen}), flush=True)
+                line = {"file": file, "variant": variant, "told": told, "seen": seen, "error": error}
+                print(json.dumps(line), flush=True)
     dist.barrier()
     os._exit(0)
 

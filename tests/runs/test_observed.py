@@ -42,6 +42,7 @@ def test_what_is_told_is_what_is_stored(watched):
             assert stored.facts == line["told"], (
                 f"{incident.id}/{line['variant']}: `readyonce facts --write` stores them"
             )
+            assert stored.outcome == "error" or not line["error"], (line["variant"], line["error"])
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(Path(file).relative_to(ROOT / "snippets")))
