@@ -244,6 +244,7 @@ def lint(options: argparse.Namespace) -> int:
     faults: list[str] = []
     launches: list[Launch] = []
     findings: list[Finding] = []
+    code: list[str] = []
     files = 0
     try:
         versions = launch.installed(options.python) if options.python else {}
@@ -260,6 +261,7 @@ def lint(options: argparse.Namespace) -> int:
             files += 1
             try:
                 launches += reader.file(name)
+                code += [name] * name.endswith(".py")
             except launch.Unreadable as error:
                 faults.append(f"{inputs.shown(name)}:{error.line}: {error}")
             except OSError as error:
@@ -269,6 +271,9 @@ def lint(options: argparse.Namespace) -> int:
     answered: dict[Hashable, list[Finding]] = {}
     for it in launches:
         findings += judge.judge(rules, it, versions, options.lang, answered)
+    code += [path for it in launches for path in it.code]
+    for name in dict.fromkeys(map(os.path.normpath, code)):
+        findings += judge.look(rules, name, reader.code(name), options.lang)
     told = report.shown(findings, options.all)
     form = options.format
     if form == "sarif":
@@ -296,7 +301,11 @@ def _lint_rules() -> dict[str, Any]:
             raise _usage("there are no rules here. Run it in the project's folder, or install the wheel")
         try:
             rules: dict[str, Any] = json.loads(text)
-            rules["cells"], rules["stacks"]  # a rule set that was damaged on the disk is compiled anew
+            (
+                rules["cells"],
+                rules["stacks"],
+                rules["incidents"],
+            )  # a rule set that was damaged on the disk is compiled anew
             return rules
         except (ValueError, KeyError, TypeError):
             if fresh:

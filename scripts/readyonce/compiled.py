@@ -28,7 +28,9 @@ def rules(fresh: bool = False) -> str | None:
 def lint_rules(fresh: bool = False) -> str | None:
     """The compiled rules of `lint`, in the same way; their sources are the evidence too."""
     more = ["decision.yml", "facts.yml", "RO-*/evidence", "RO-*/evidence/*.json"]
-    return _compiled("lint.json", more, ["lint/rules.py", "conditions.py", "facts.py"], _compile_lint, fresh)
+    return _compiled(
+        "lint.json", more, ["lint/rules.py", "rules.py", "conditions.py", "facts.py"], _compile_lint, fresh
+    )
 
 
 def _compiled(name: str, more: list[str], code: list[str], compiler: Callable[[Path], str], fresh: bool) -> str | None:

@@ -125,15 +125,7 @@ class Rules:
         self.titles = [(family["family"], _bare(family["title"])) for family in data["families"]]
         of_error = [it for it in data["incidents"] if it["errors"]]
         self.titles += [(it["errors"][0], _bare(title)) for it in of_error for title in it["titles"]]
-        self.looks = [
-            (
-                it["id"],
-                look["why"],
-                Wording("", None, tuple(_literals(look["all"])), tuple(_literals(look["none"])), (), 0, False),
-            )
-            for it in data["incidents"]
-            for look in it["look"]
-        ]
+        self.looks = looks_of(data["incidents"])
         # A text that needs other words beside it is too common for its parts to say anything; source is in every traceback.
         self.told = [it for it in self.wordings if not it.needs and not it.all[0].startswith(b"assert")]
         self.launcher = _literals(data["launcher"])
@@ -621,16 +613,29 @@ def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: 
     part = _part(rules, found, kept, start) if note is None else None
     told = answer(rules, found, file, language, part)
     if told.json["kind"] == "unknown" and not (note or told.note or found.error) and len(start) <= TYPED_IN:
-        told.json["look"] = _look(rules, start, language)
+        told.json["look"] = look(rules.looks, start, language)
         told.note = "look" if told.json["look"] else None
     told.note, told.around = note or told.note, kept.around(told.line)
     return told
 
 
-def _look(rules: Rules, text: bytes, language: str) -> list[dict[str, Any]]:
+def looks_of(incidents: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, str], Wording]]:
+    """What code each incident's reader is told to look at, in the form that is searched for: (id, why, literals)."""
+    return [
+        (
+            it["id"],
+            each["why"],
+            Wording("", None, tuple(_literals(each["all"])), tuple(_literals(each["none"])), (), 0, False),
+        )
+        for it in incidents
+        for each in it["look"]
+    ]
+
+
+def look(looks: Iterable[tuple[str, dict[str, str], Wording]], text: bytes, language: str) -> list[dict[str, Any]]:
     """What in code belongs to an incident without an error, the first place of each: where to look, no diagnosis."""
     form, seen = _Form(text, 1), {}
-    for id, why, wording in rules.looks:
+    for id, why, wording in looks:
         if id not in seen and (found := form.match(wording, 0)):
             seen[id] = {"id": id, "line": form.lines[form.piece_at(found[0])], "why": why[language]}
     return list(seen.values())

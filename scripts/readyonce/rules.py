@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from readyonce import frameworks, links
-from readyonce.catalog import Catalog
+from readyonce.catalog import Catalog, Incident
 from readyonce.project import LANGUAGES, Language
 from readyonce.schema import Question
 
@@ -50,10 +50,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                     {"any": hint.any, "weight": hint.weight, "why": hint.why.model_dump()}
                     for hint in incident.file.hints
                 ],
-                "look": [
-                    look.model_dump(include={"all", "none"}) | {"why": look.why.model_dump()}
-                    for look in incident.file.look
-                ],
+                "look": look_at(incident),
             }
             for incident in catalog.incidents.values()
             if incident.file.status == "active"
@@ -68,6 +65,11 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
         "remarks": general.remarks,
         "words": {key: text.model_dump() for key, text in general.words.items()},
     }
+
+
+def look_at(incident: Incident) -> list[dict[str, Any]]:
+    """The code that can be an incident's, where no error tells."""
+    return [it.model_dump(include={"all", "none"}) | {"why": it.why.model_dump()} for it in incident.file.look]
 
 
 def _question(question: Question) -> dict[str, str]:

@@ -310,6 +310,28 @@ def test_the_skill_for_coding_agents_names_commands_that_are_there():
         assert cli._parser().parse_args(words)
 
 
+LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.file.look))]
+
+
+@pytest.mark.parametrize("id, number", LOOKS)
+def test_python_that_can_train_wrong_without_an_error_is_a_place_to_look_at(id, number, tmp_path):
+    look, loop = KNOWN.incidents[id].file.look[number], tmp_path / "loop.py"
+    code = '"""A loop.\n\n' + "x)\n    ".join(look.all) + 'x)\n"""\n'
+    loop.write_text(code)
+    (tmp_path / "train.sh").write_text("torchrun --nproc-per-node 2 loop.py\n")
+    for asked in (loop, tmp_path / "train.sh"):  # also of the Python that a launch starts
+        done = linted("--all", "--format", "json", asked)
+        (told,) = [it for it in map(json.loads, done.stdout.splitlines()) if it["code"] == id]
+        assert (told["level"], told["line"], told["file"]) == ("note", 3, str(loop))
+        assert told["page"].endswith(f"incidents/{id}/#case") and look.why.en in told["what"]
+        assert look.why.zh in linted("--all", "--lang", "zh", asked).stdout
+        quiet = linted(asked)  # no verdict: told only to those who ask for all
+        assert quiet.returncode == 0 and id not in quiet.stdout and "--all: on what" in quiet.stdout
+    for text in look.none:
+        loop.write_text(code.replace('x)\n"""', f'x)\n{text}\n"""'))
+        assert f"[{id}]" not in linted("--all", loop).stdout
+
+
 # ------------------------------------------------------------------------------ hostile input
 
 

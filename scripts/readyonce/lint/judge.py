@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from readyonce import diagnose
 from readyonce.facts import Condition, bounds, fits, holds, of_command, version
 from readyonce.lint.launch import Launch
 from readyonce.project import Language
@@ -57,6 +58,7 @@ WORDS = {
         "zh": "{}；其余取决于启动命令看不出的情况：{}",
     },
     "case": {"en": "{}: {}", "zh": "{}：{}"},
+    "look": {"en": "can train wrong without an error: {}", "zh": "有可能悄悄训错：{}"},
     "stops": {"en": "stops", "zh": "报错停止"},
     "stops-with": {"en": "stops: {} ({})", "zh": "报错停止：{}（{}）"},
     "wrong": {"en": "trains wrong without an error", "zh": "不报错但训练是错的"},
@@ -119,6 +121,25 @@ def judge(
     if told not in answered:
         answered[told] = _findings(rules, launch, versions, language, written)
     return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[told]]
+
+
+def look(rules: Mapping[str, Any], name: str, code: bytes, language: Language = "en") -> list[Finding]:
+    """Notes on Python that can train wrong without an error: where to look, no diagnosis."""
+    return [
+        Finding(
+            "note",
+            it["id"],
+            name,
+            it["line"],
+            False,
+            WORDS["look"][language].format(it["why"]),
+            "",
+            None,
+            _page(rules, f"incidents/{it['id']}/#case"),
+            0,
+        )
+        for it in diagnose.look(diagnose.looks_of(rules["incidents"]), code, language)
+    ]
 
 
 def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:

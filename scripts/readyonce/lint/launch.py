@@ -66,6 +66,7 @@ class Launch:
         self.launcher, self.frameworks, self.unseen = launcher, list(frameworks), unseen
         self.processes: int | None = None
         self.unread: list[str] = []  # what it names and could not be read
+        self.code: list[str] = []  # the Python that it starts
         self.blind = False  # its own configuration is among that
 
 
@@ -100,6 +101,10 @@ class Reader:
         elif suffix not in SHELLS and not text.startswith("#!"):
             raise Unreadable("it is no shell script, YAML, JSON, Python or Markdown file, by its name")
         return self.script(name, text)
+
+    def code(self, name: str) -> bytes:
+        """A Python file, no more of it than is read."""
+        return _text(name).encode()
 
     def script(self, name: str, text: str, folder: Path | None = None) -> list[Launch]:
         """The launches of a shell script; what it names is looked for in `folder`, if not in the script's own."""
@@ -260,6 +265,7 @@ class Reader:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
+                launch.code.append(path)
                 told = literals(path, _text(path))
                 is_on = "gradient_checkpointing" in {**launch.options, **told}
                 for key, it in told.items():  # where nothing switches it on, a default decides

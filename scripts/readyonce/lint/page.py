@@ -80,7 +80,7 @@ def words() -> dict[str, dict[str, str]]:
 
 def compiled(catalog: Catalog) -> dict[str, Any]:
     """The rules of the command and the words of the page. Addresses are those of the page's own links, so `site` is empty."""
-    return {**compile_rules(catalog), "words": words()}
+    return {**compile_rules(catalog), "words": words(), "incidents": []}  # of code, Diagnose itself says where to look
 
 
 def to_script(rules: dict[str, Any], language: Language) -> str:

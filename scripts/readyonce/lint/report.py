@@ -61,7 +61,7 @@ def _lines(it: Finding, language: Language) -> list[str]:
     if it.fix:
         lines.append(f"    {WORDS['add' if it.missing else 'write'][language]}")
         lines += [f"        {line}" for line in it.fix.splitlines()]
-    if it.level == "note":
+    if it.level == "note" and it.runs:  # of code that is only looked at, the page says how to tell
         lines.append(f"    {WORDS['guard'][language]}")
     if it.level != "not-covered":
         lines.append(f"    {WORDS['why'][language].format(it.page)}")

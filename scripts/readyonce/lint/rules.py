@@ -7,6 +7,7 @@ from typing import Any
 from readyonce.catalog import Catalog, Observed
 from readyonce.facts import Leaf, separate
 from readyonce.frameworks import shown
+from readyonce.rules import look_at
 from readyonce.schema import FrameworkFile
 from readyonce.words import run_id
 
@@ -48,6 +49,11 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
         "optional": [name for name, fact in catalog.vocabulary.items() if fact.optional],
         "uses": {name: {"where": it.where, "text": it.text.model_dump()} for name, it in decision.uses.items()},
         "strategies": {name: text.model_dump() for name, text in catalog.vocabulary["strategy"].values.items()},
+        "incidents": [
+            {"id": id, "look": looks}
+            for id, it in catalog.incidents.items()
+            if it.file.status == "active" and (looks := look_at(it))
+        ],
         "families": {name: {"title": it.title.en, "path": it.path} for name, it in catalog.families.items()},
         "cells": [
             {
