@@ -244,7 +244,6 @@ def lint(options: argparse.Namespace) -> int:
     faults: list[str] = []
     launches: list[Launch] = []
     findings: list[Finding] = []
-    code: list[str] = []
     files = 0
     try:
         versions = launch.installed(options.python) if options.python else {}
@@ -261,7 +260,6 @@ def lint(options: argparse.Namespace) -> int:
             files += 1
             try:
                 launches += reader.file(name)
-                code += [name] * name.endswith(".py")
             except launch.Unreadable as error:
                 faults.append(f"{inputs.shown(name)}:{error.line}: {error}")
             except OSError as error:
@@ -271,9 +269,7 @@ def lint(options: argparse.Namespace) -> int:
     answered: dict[Hashable, list[Finding]] = {}
     for it in launches:
         findings += judge.judge(rules, it, versions, options.lang, answered)
-    code += [path for it in launches for path in it.code]
-    for name in dict.fromkeys(map(os.path.normpath, code)):
-        findings += judge.look(rules, name, reader.code(name), options.lang)
+    findings += judge.look(rules, reader.code(), options.lang)
     told = report.shown(findings, options.all)
     form = options.format
     if form == "sarif":

@@ -578,7 +578,10 @@ def _sweep_shared_memory() -> None:
 def environment_of(bin_folder: Path) -> dict[str, str]:
     """The environment of a run: one thread a rank, no writes beside the repro, its own caches; of gloo's, see above."""
     unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
-    kept = {key: value for key, value in os.environ.items() if key not in unwanted}
+    # accelerate reads settings from variables too: with ACCELERATE_USE_CPU it trains under DDP what asks for DeepSpeed.
+    kept = {
+        key: value for key, value in os.environ.items() if key not in unwanted and not key.startswith("ACCELERATE_")
+    }
     kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
     if any(release < WAITS_FOR_ALL for release in _deepspeeds(bin_folder)):
         kept["PYTHONPATH"] = str(ONE_GLOO_THREAD)

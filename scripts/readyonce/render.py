@@ -417,25 +417,26 @@ def _strip_cell(incident: Incident, variant: str, environment: str, language: La
 
 
 def matrix_table(incident: Incident, matrix: Matrix, environment: str, language: Language) -> str:
-    """Columns: the last axis, or the last two where that makes no more than four; rows: the others.
-
-    Of two axes the longer makes the rows where it has more than six words: more columns do not fit a page.
-    """
+    """Columns: the last axis, or the last two where that makes no more than four; rows: the others."""
     split = len(matrix.axes) - 1
     if split > 1 and len(matrix.axes[-1]) * len(matrix.axes[-2]) <= 4:
         split -= 1
     left, top = matrix.axes[:split], matrix.axes[split:]
-    turned = len(matrix.axes) == 2 and len(top[0]) > max(6, len(left[0]))
-    if turned:
+    if turn := turned(matrix):
         left, top = top, left
     columns, comma = list(itertools.product(*top)), say("comma", language)
     rows = [[say("setting", language), *(comma.join(_words(top, words, language)) for words in columns)]]
     for row in itertools.product(*left):
-        names = ["-".join((*words, *row) if turned else (*row, *words)) for words in columns]
+        names = ["-".join((*words, *row) if turn else (*row, *words)) for words in columns]
         if any(environment in incident.variants[name].declared for name in names):
             cells = (_cell(incident.run(name, environment), environment, language) for name in names)
             rows.append([comma.join(_words(left, row, language)), *cells])
     return table(rows, "ro-matrix") if len(rows) > 1 else ""
+
+
+def turned(matrix: Matrix) -> bool:
+    """Of two axes the longer makes the rows where it has more than six words: more columns do not fit a page."""
+    return len(matrix.axes) == 2 and len(matrix.axes[1]) > max(6, len(matrix.axes[0]))
 
 
 def _words(axes: list[dict[str, Text]], words: Iterable[str], language: Language) -> Iterator[str]:

@@ -18,8 +18,6 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-os.environ.setdefault("DS_ACCELERATOR", "cpu")
-os.environ.setdefault("ACCELERATE_USE_CPU", "true")
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "snippets" / "guard")]
 import loops  # noqa: E402
@@ -86,7 +84,7 @@ def launch(names=(), limit=300):
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch) / "results.jsonl"
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, results, *names]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true"}
         done = subprocess.run(
             [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=limit
         )

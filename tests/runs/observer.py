@@ -25,7 +25,6 @@ import worker
 seen: dict = {}
 forwards: collections.Counter = collections.Counter()  # how often each checkpointed module ran since the last backward
 depth = 0  # of backwards that run now: a reentrant one runs inside another
-calls = 0  # of backward since the last forward
 
 
 def watch_ddp(plain):
@@ -53,8 +52,6 @@ def watch_backward(plain):
         global depth
         if depth == 0 and forwards:
             seen["more"] = seen.get("more", False) or max(forwards.values()) > 1
-        if depth == 0:
-            seen["calls"] = seen.get("calls", 0) + 1
         depth += 1
         try:
             return plain(*args, **options)

@@ -393,6 +393,11 @@ def test_gloo_has_one_thread_where_deepspeed_needs_it(tmp_path, release, threads
     shutil.rmtree(bin_folder.parent, ignore_errors=True)
 
 
+def test_what_accelerate_was_told_elsewhere_does_not_reach_a_run(monkeypatch):
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")  # with it, it takes DDP where DeepSpeed is asked for
+    assert not any(name.startswith("ACCELERATE_") for name in lab.environment_of(Path(sys.executable).parent))
+
+
 def test_one_device(toy):
     """The path that a GPU takes, on what is at hand; without a GPU nothing claims that there was one."""
     known, incident = toy

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
+from readyonce import render
 from support.html import text, tree
 from support.project import KNOWN, RUNS
 
@@ -81,9 +82,7 @@ def test_sentence_says_what_the_run_showed(pages, known, incident, variant, envi
         percent = f"{float(f'{100 * run.gradient_error:.2g}'):g}" if run.outcome == "diverge" else ""
         assert cell == CELLS[language, run.outcome].format(percent=percent)
         comma = {"en": ", ", "zh": "，"}[language]
-        words = words_of(it, variant, language)
-        either = [words, words[::-1]] if len(words) == 2 else [words]  # of two axes, either makes the rows
-        assert f"{left}{comma}{top}" in map(comma.join, either)
+        assert f"{left}{comma}{top}" == comma.join(words_of(it, variant, language))
 
 
 def anchor(variant, environment):
@@ -91,11 +90,12 @@ def anchor(variant, environment):
 
 
 def words_of(incident, variant, language):
-    """The words of a matrix variant's axes, in order."""
+    """The words of a matrix variant's axes: those left of its cell, then those above it."""
     for matrix in incident.file.matrices:
         for words in matrix.names():
             if "-".join(words) == variant:
-                return [axis[word][language].replace("`", "") for axis, word in zip(matrix.axes, words)]
+                told = [axis[word][language].replace("`", "") for axis, word in zip(matrix.axes, words)]
+                return told[::-1] if render.turned(matrix) else told
     raise AssertionError(variant)
 
 

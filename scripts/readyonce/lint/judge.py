@@ -123,8 +123,9 @@ def judge(
     return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[told]]
 
 
-def look(rules: Mapping[str, Any], name: str, code: bytes, language: Language = "en") -> list[Finding]:
-    """Notes on Python that can train wrong without an error: where to look, no diagnosis."""
+def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: Language = "en") -> list[Finding]:
+    """Notes on Python, (path, text) each, that can train wrong without an error: where to look, no diagnosis."""
+    looks = diagnose.looks_of(rules["incidents"])
     return [
         Finding(
             "note",
@@ -138,7 +139,8 @@ def look(rules: Mapping[str, Any], name: str, code: bytes, language: Language = 
             _page(rules, f"incidents/{it['id']}/#case"),
             0,
         )
-        for it in diagnose.look(diagnose.looks_of(rules["incidents"]), code, language)
+        for name, text in code
+        for it in diagnose.look(looks, text.encode(), language)
     ]
 
 

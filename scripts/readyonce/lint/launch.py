@@ -66,7 +66,6 @@ class Launch:
         self.launcher, self.frameworks, self.unseen = launcher, list(frameworks), unseen
         self.processes: int | None = None
         self.unread: list[str] = []  # what it names and could not be read
-        self.code: list[str] = []  # the Python that it starts
         self.blind = False  # its own configuration is among that
 
 
@@ -86,6 +85,7 @@ class Reader:
         # Words of which a script that launches anything has one: most scripts have none, and are not read.
         self.hints = {*LAUNCHERS, *(it.split()[-it.startswith("python")].replace("-", "_") for it, _ in self.commands)}
         self.hints |= {it.partition(".")[0] for it in frameworks["transformers"]["marks"]}
+        self.python: dict[str, None] = {}  # the Python files that were read
         self.asked = {it["processes"] for it in frameworks.values() if it["processes"]}
 
     def file(self, name: str) -> list[Launch]:
@@ -94,17 +94,13 @@ class Reader:
             text = _text(name)
             return self._configuration(name, _flat(name, text)) or self._unseen(name, text)
         if suffix == ".py":
-            return self._python(name, _text(name))
+            return self._python(name, self._code(name))
         text = _text(name, shell.SIZE)
         if suffix in (".md", ".rst"):
             text = _fenced(text)
         elif suffix not in SHELLS and not text.startswith("#!"):
             raise Unreadable("it is no shell script, YAML, JSON, Python or Markdown file, by its name")
         return self.script(name, text)
-
-    def code(self, name: str) -> bytes:
-        """A Python file, no more of it than is read."""
-        return _text(name).encode()
 
     def script(self, name: str, text: str, folder: Path | None = None) -> list[Launch]:
         """The launches of a shell script; what it names is looked for in `folder`, if not in the script's own."""
@@ -265,8 +261,7 @@ class Reader:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
-                launch.code.append(path)
-                told = literals(path, _text(path))
+                told = literals(path, self._code(path))
                 is_on = "gradient_checkpointing" in {**launch.options, **told}
                 for key, it in told.items():  # where nothing switches it on, a default decides
                     unknown = key.startswith(KWARGS) and not is_on
@@ -300,6 +295,15 @@ class Reader:
         self._follow(launch, [], os.path.dirname(name))
         self._told(launch, own)
         return [launch]
+
+    def _code(self, path: str) -> str:
+        text = _text(path)
+        self.python.setdefault(os.path.normpath(path))
+        return text
+
+    def code(self) -> Iterator[tuple[str, str]]:
+        """(path, text) of each Python file that was read: it is read again, since of a folder's all texts are too many to keep."""
+        return ((path, _text(path)) for path in self.python)
 
     def _python(self, name: str, text: str) -> list[Launch]:
         if not re.search("gradient_checkpointing|DDP|DistributedDataParallel", text):
