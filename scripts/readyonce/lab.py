@@ -41,7 +41,7 @@ COMPILE_LIMIT = 1800  # seconds for DeepSpeed's own compilation, once per enviro
 SILENCE = 5  # seconds that an operator may be compiled before a line says so
 REPEATS = {"error": 3, "match": 5, "diverge": 5, "still": 5, "hang": 1}
 # Whose versions evidence names, the most telling first.
-SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "accelerate", "deepspeed", "torch")
+SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "liger-kernel", "accelerate", "deepspeed", "torch")
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
 # Below this release DeepSpeed waits for the last of several gathers only, and with two threads gloo may end it first:
