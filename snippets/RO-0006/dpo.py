@@ -74,7 +74,7 @@ def facts(variant):
         "first_backward": "synchronises",
         "batch_size": PAIRS,
         "reference": "right",
-        **({"clipping": "accelerate", "clip_bites": True} if s["clip"] else {}),
+        **({"clipping": "accelerate", "clip_bites": True} if s["clip"] else {"clipping": "none"}),
     }
 
 
