@@ -1,4 +1,7 @@
-"""tests/permalinks.txt: every address and anchor that was published. It only grows: run this file to add what is new."""
+"""tests/permalinks.txt: every address and anchor that was published. It only grows: run this file to add what is new.
+
+Runs are promised by rule and not listed: `#run-VARIANT`, with `-in-ENVIRONMENT` where it is not the current one; test_site.py
+looks for each stored run there. So a variant may get a better name."""
 
 import re
 from pathlib import Path
@@ -23,8 +26,13 @@ def of(site: Path) -> set[str]:
     return {address or "/" for address in found}
 
 
+def listed(addresses: set[str]) -> set[str]:
+    """All but the runs."""
+    return {address for address in addresses if "#run-" not in address}
+
+
 if __name__ == "__main__":
     known = read()
-    added = of(LIST.parent.parent / "site") - set(known)
+    added = listed(of(LIST.parent.parent / "site")) - set(known)
     LIST.write_text("\n".join(sorted({*known, *added})) + "\n", encoding="utf-8")
     print(f"{len(added)} added to {LIST.name}")
