@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urldefrag, urljoin
 from xml.etree.ElementTree import Element, SubElement
 
@@ -25,8 +25,12 @@ from readyonce import __version__, links
 from readyonce.project import Language
 from readyonce.words import say
 
+if TYPE_CHECKING:
+    from weasyprint import CSS, HTML, Document
+
 STYLE = Path(__file__).with_name("book.css")
 SHORT, WHOLE = EDITIONS = ("short", "whole")
+UNKNOWN = "00"  # a page's number before the first layout: as wide as most
 PACKAGES = "libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans"
 
 # What only makes sense on a screen.
@@ -110,11 +114,35 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
         body.append(_section(chapter, pages, built, language, edition))
     target = root / "build" / "book" / name(language, edition)
     target.parent.mkdir(parents=True, exist_ok=True)
-    pdf = document.write_pdf(stylesheets=[CSS(filename=STYLE)], pdf_variant="pdf/ua-1")
+    pdf = _laid_out(document, CSS(filename=STYLE)).write_pdf(pdf_variant="pdf/ua-1")
     if said.lines:
         raise BookError("\n".join(said.lines))
     target.write_bytes(pdf)
     return target
+
+
+def _laid_out(document: HTML, style: CSS) -> Document:
+    """The pages, each reference with the number of the page that it leads to.
+
+    WeasyPrint's own `target-counter` may stop before the numbers are stable. Here they are text, so one more layout shows
+    whether they moved what stands behind them.
+    """
+    references = [it for it in document.etree_element.iter("a") if it.get("data-page")]
+    images: dict[str, Any] = {}
+    for attempt in range(8):
+        laid_out = document.render(stylesheets=[style], pdf_variant="pdf/ua-1", cache=images)
+        at: dict[str, int] = {}
+        for number, page in enumerate(laid_out.pages, 1):
+            for id in page.anchors:  # of each piece of what is broken across pages
+                at.setdefault(id, number)
+        # Numbers of one width move nothing: that ends it, should it go to and fro.
+        width = 4 if attempt > 3 else 0
+        numbers = [str(at.get(it.get("href", "#")[1:], 0)).rjust(width, "\N{FIGURE SPACE}") for it in references]
+        if numbers == [it.get("data-page") for it in references]:
+            return laid_out
+        for reference, told in zip(references, numbers, strict=True):
+            reference.set("data-page", told)
+    raise BookError("page numbers do not settle")
 
 
 class _Said(logging.Handler):
@@ -213,7 +241,7 @@ def _contents(chapters: list[Chapter], language: Language) -> Element:
     SubElement(contents, "p", {"class": "head"}).text = say("contents", language)
     for chapter in chapters:
         entry = SubElement(contents, "p", {"class": f"level-{chapter.level}"})
-        SubElement(entry, "a", href=f"#{chapter.id}").text = chapter.title
+        SubElement(entry, "a", {"href": f"#{chapter.id}", "data-page": UNKNOWN}).text = chapter.title
     return contents
 
 
@@ -408,7 +436,7 @@ def _link(
             target = pages[path.removeprefix(top)]
             link.set("href", f"#{target.id}--{anchor}" if anchor else f"#{target.id}")
             if target is not chapter:
-                link.set("class", "elsewhere")
+                link.attrib |= {"class": "elsewhere", "data-page": UNKNOWN}
         elif not re.match(r"\w+:", address) and not site:
             del link.attrib["href"]  # on the site, but not in the book
         else:
