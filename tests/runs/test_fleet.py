@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
+import time
 from collections import Counter
 
 import psutil
@@ -271,6 +272,72 @@ def test_an_address_of_this_machine_is_read_too(tmp_path):
 def test_an_address_that_is_of_no_use_is_told(address, told):
     with pytest.raises(inputs.Unusable, match=told):
         sources.expand([address], [])
+
+
+S3 = ROOT / ".venv" / "s3"  # tests/s3.txt; see there
+
+
+PUT = """
+import sys, s3fs
+store = s3fs.S3FileSystem()
+store.mkdir("bucket")
+store.put(sys.argv[1] + "/", "bucket/", recursive=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory):
+    """(a folder, the environment of a command that asks a real S3 server, moto's): s3://bucket/ holds what the folder does."""
+    folder, log = tmp_path_factory.mktemp("bucket"), tmp_path_factory.mktemp("s3") / "server.log"
+    files = of("torchrun") | {
+        f"{name}.gz": gzip.compress(data) for name, data in of("single").items() if "two-errors" in name
+    }
+    for name, data in files.items():
+        path = folder / "a team/2026" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (folder / "a team/2026-not-these").mkdir()
+    (folder / "a team/2026-not-these/train.log").write_text(KNOWN)
+    port = free_port()
+    environment = {
+        "PYTHONPATH": str(S3),
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with log.open("w") as out:  # no pipe: it tells each request, and would wait
+        server = subprocess.Popen(words, env=os.environ | environment, stdout=out, stderr=out)
+    try:
+        while "Running on" not in log.read_text():
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.2)
+        put = [sys.executable, "-c", PUT, str(folder)]
+        said = subprocess.run(put, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+        assert said.returncode == 0, said.stderr
+        yield folder, environment
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def test_a_bucket_is_read_as_a_folder_is(bucket):
+    """As torchrun lays it, and packed; by its prefix, and by a glob."""
+    folder, environment = bucket
+    for place in ("", "/torchrun/*/**"):
+        rows = []
+        for top in (f"{folder}/", "s3://bucket/"):
+            said = command("triage", f"{top}a team/2026{place}", "--format", "jsonl", environment=environment)
+            assert said.returncode == 1 and not said.stderr, said.stderr[-2000:]
+            rows.append([json.loads(line) for line in said.stdout.replace(top, "").splitlines()])
+        assert rows[0] == rows[1] and len(rows[0]) >= sum(name.startswith("torchrun/") for name in TRUTH)
+
+
+def test_a_bucket_that_is_not_there_is_told(bucket):
+    for address in ("s3://no-such-bucket/a", "s3://bucket/no-such-prefix/"):
+        said = command("triage", address, environment=bucket[1])
+        assert said.returncode == 2 and address in said.stderr and "Traceback" not in said.stderr, said.stderr
 
 
 # ------------------------------------------------------------------------------ the page
