@@ -273,7 +273,6 @@ NEW: dict[str, Job] = {
     # Hangs, and what looks like one.
     "stopped-rank-5-of-6": fault(6, 5, {5: STOP}, hang=True, **FEW),
     "stopped-sharded": of(FSDP2, fault(3, 1, {1: STOP}, hang=True, **FEW)),
-    "stopped-zero2": of(ZERO2, fault(2, 0, {0: STOP}, hang=True, **FEW)),
     "sleeping-rank-3": fault(4, 3, {3: SLEEP}, hang=True, style="json", **FEW),
     "sleeping-rank-0-of-8": fault(8, 0, {0: SLEEP}, hang=True, **FEW),
     "sleeping-sharded": of(FSDP1, fault(2, 1, {1: SLEEP}, hang=True, **FEW)),

@@ -126,7 +126,7 @@ def main():
     except Exception:
         for fault in faults():
             if fault["kind"] == "rescue":  # what it tries after its own failure fails too
-                raise error(fault["text"])  # noqa: B904: the chain is what is wanted
+                raise error(fault["text"])  # noqa: B904 - chained, as is wanted
         raise
 
 
