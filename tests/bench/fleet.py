@@ -17,6 +17,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -27,6 +29,7 @@ from support.fleet import TRUTH, told, truth
 from support.logs import RULES
 
 BLOCK = 256 << 10  # bytes of progress, of which files are made
+_NUMBER = re.compile(rb"(?<=\.)\d+|(?<=step )\d+")
 Cost = tuple[float, float, int]  # seconds on the clock, seconds of CPU, bytes
 
 
@@ -76,9 +79,13 @@ def progress() -> list[bytes]:
         block = b"".join(dice.choice(lines) for _ in range(4 * BLOCK // 100))
         while len(block) < BLOCK:
             block += b"".join(dice.choice(lines) for _ in range(1000))
-        numbers = iter(dice.choices(range(10), k=len(block)))
-        blocks.append(re.sub(rb"(?<=\.)\d+|(?<=step )\d+", lambda it: b"%d%d" % (next(numbers), next(numbers)), block))
+        digits = iter(dice.choices(b"0123456789", k=2 * len(block)))
+        blocks.append(_NUMBER.sub(partial(_other, digits), block))
     return blocks
+
+
+def _other(digits: Iterator[int], it: re.Match[bytes]) -> bytes:
+    return bytes(next(digits) for _ in it[0])
 
 
 def generated(folder: Path, count: int, size: int) -> tuple[list[Path], int]:

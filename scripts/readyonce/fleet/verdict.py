@@ -12,7 +12,7 @@ from readyonce.fleet import layout
 from readyonce.fleet.layout import Job, Place
 from readyonce.fleet.reading import Ended, Reading, Stream
 
-TERM = -15
+TERM, ABORT = -15, -6
 
 
 @dataclass
@@ -110,6 +110,8 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
         for stream in reading.streams:
             rank = names.rank(place, stream)
             if rank is None and stream.state == "clean":
+                if stream.attempt and stream.first is not None:
+                    by_attempt[stream.attempt]  # somebody works on, and gives no name
                 continue
             _add(by_attempt[stream.attempt].setdefault(rank, Rank(rank)), stream, reading, place)
         for ended in reading.ended:
@@ -258,6 +260,10 @@ def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int)
     root = next((e.rank for r in readings for e in r.ended if e.root and e.attempt == attempt), None)
     if of["raised"]:
         first, why = _earliest(of["raised"], root)
+        for it in of["killed"]:
+            # It was silent before the other had its error. A process that lost its peers may abort long after its last line.
+            if it.code != ABORT and _earlier(it, first):
+                return it, [it.rank] if it.rank is not None else [], "clock"
         same = [it for it in of["raised"] if _alike(it, first)]
         # The same error may name a number that its family is known by on some ranks only.
         if named := [it for it in same if it.family] if not first.family else []:
@@ -294,6 +300,13 @@ def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int)
         return None
     first, why = _earliest(rest, root)
     return first, [first.rank] if first.rank is not None else [], why
+
+
+def _earlier(it: Rank, first: Rank) -> bool:
+    """Whether its last line, of several, is older than the other's error."""
+    if it.start is None or it.end is None or first.at is None:
+        return False
+    return it.end > it.start and first.at - it.end > 0.5
 
 
 def _earliest(among: list[Rank], root: int | None) -> tuple[Rank, str]:
