@@ -17,6 +17,7 @@ from support.logs import ENGINE
 from support.project import TESTS
 
 JOBS = yaml.safe_load((TESTS / "fleet" / "answers.yml").read_text(encoding="utf-8"))
+HELD_OUT = yaml.safe_load((TESTS / "fleet" / "held-out.yml").read_text(encoding="utf-8"))
 # Where the first rank's own words are cut off, nobody can know its error's family.
 TRUTH = {
     f"{kind}/{name}": it | ({"family": None} if kind == "cut" else {})

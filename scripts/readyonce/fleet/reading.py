@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from readyonce import diagnose
@@ -140,9 +141,10 @@ def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place
     sorting = _Sorting(place, not place.by_rank and _numbered(rows), told)
     for number, text in rows:
         sorting.take(number, text)
-    whole = diagnose.squeeze(b"".join(text for _, text in rows))
+    whole = b"".join(text for _, text in rows)
     # What is printed without a rank's label, such as a report of what was loaded, is a clue for every rank.
-    clues = {clue for clue in rules.clues if clue in whole}
+    squeezed = diagnose.squeeze(whole) if any(word in whole for word in TRIGGERS + LAST) else b""
+    clues = {clue for clue in rules.clues if clue in squeezed} if squeezed else set()
     for stream, own_rows in sorting.streams():
         told.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
     return told
@@ -380,11 +382,13 @@ def _said(
         it.first, it.last = stamps[0][1], stamps[-1][1]
     for row, at in stamps[:MARKS]:
         it.marks.setdefault(_mark(rows[row][1]), at)
-    it.tail = [text.decode("utf-8", "replace")[:200] for _, text in rows if text.strip()][-2:]
-    if not any(trigger in text for _, text in rows for trigger in TRIGGERS + LAST):
+    words = islice((text for _, text in reversed(rows) if text.strip()), 2)
+    it.tail = [text.decode("utf-8", "replace")[:200] for text in words][::-1]
+    whole = b"\n".join(text for _, text in rows)
+    if not any(trigger in whole for trigger in TRIGGERS + LAST):
         return it
     found = diagnose.Findings(clues=set(clues))
-    found.read(rules, b"\n".join(text for _, text in rows))
+    found.read(rules, whole)
     index = _judge(rules, it, found, rows, file, language)
     if index is None:
         return it
