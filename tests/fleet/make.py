@@ -1,10 +1,12 @@
 """Makes the truth set of `readyonce triage`: python tests/fleet/make.py run FOLDER [NAME...], then ... pack FOLDER.
 
-Each job below is really run with torchrun, on this machine: our repros as they stand, with 2 to 4 ranks, and faults that
-rank.py injects. Which rank breaks first, and with which error, is known because the job was made so. `pack` takes what
-could name the machine out of the logs, lays each job out as fleets do (a log folder of torchrun with and without its
-console, one file with prefixes, Slurm's file for each task, a pod of Kubernetes, the failing rank's file cut) and writes truth.tar.xz beside
-this file, with answers.yml in it. What a layout changes is the place of the lines, never a line, but for the cut ones.
+Each job below is really run by torchrun, on this machine: our repros as they stand, with 2 to 8 ranks, and faults that
+rank.py injects. Ranks begin as forks of a process that has imported torch; see forked.py. Which rank breaks first, and with
+which error, is known because the job was made so; `unlike` looks whether the run is the one that was meant. `pack` takes what
+could name the machine out of the logs, and lays each job out as fleets do: a log folder of torchrun with and without its
+console, one file with prefixes, Slurm's file for each task, a pod of Kubernetes, what a collector mixed, a rank's file cut. It
+writes truth.tar.xz beside this file, and answers.yml. What a layout changes is the place of the lines, never a line, but for
+the cut ones.
 """
 
 from __future__ import annotations
