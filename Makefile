@@ -62,6 +62,9 @@ lock: .venv/tests.stamp ## pin again: what the site needs, and what each environ
 	@$(LOCK) -c requirements.txt --excludes tests/not-locked.txt --no-emit-package torch --no-emit-package pip \
 		tests/requirements.in -o tests/requirements.txt
 	@$(LOCK) -c requirements.txt -c tests/requirements.txt tests/quick.in -o tests/quick.txt
+	@# botocore excludes the site's python-dateutil: that one is free here.
+	@sed '/^python-dateutil==/,/[^\]$$/d' requirements.txt tests/requirements.txt > .venv/others.txt
+	@$(LOCK) -c .venv/others.txt tests/s3.in -o tests/s3.txt
 	@for list in $(filter-out %/current.txt,$(wildcard snippets/environments/*.txt)); do \
 		echo "$$list"; $(LOCK) --no-annotate --no-emit-package torch --no-emit-package torchvision $$list \
 			-o snippets/environments/locks/$${list##*/} || exit 1; done
@@ -99,7 +102,11 @@ LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :
 	@$(LOCKED) --no-compile --no-binary deepspeed,drain3 -r tests/requirements.txt
 	@touch $@
 
-.venv/tests.stamp: .venv/tools.stamp snippets/environments/current.txt tests/lighthouse/package-lock.json
+.venv/s3.stamp: .venv/tools.stamp tests/s3.txt
+	@$(LOCKED) --no-compile --upgrade --target .venv/s3 -r tests/s3.txt
+	@touch $@
+
+.venv/tests.stamp: .venv/tools.stamp .venv/s3.stamp snippets/environments/current.txt tests/lighthouse/package-lock.json
 	@echo "Installing torch ..."
 	@torch=$$(grep ^torch== snippets/environments/current.txt); \
 		{ test -n "$$UV_TORCH_BACKEND" && $(BIN)/uv pip install --quiet --python .venv "$$torch"; } || \

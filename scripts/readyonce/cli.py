@@ -706,7 +706,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="PATH",
         nargs="+",
         help="folders, globs, files, .gz, .zst, .tar, .zip, addresses that fsspec knows. s3:// and oss:// need s3fs or ossfs "
-        "installed beside it; s3:// was tried by hand against a local S3 server, oss:// was not",
+        "installed beside it; s3:// is tested against moto's S3 server, oss:// was not run",
     )
     it.add_argument("--format", choices=("text", "jsonl", "html", "parquet"), default="text", help="default: text")
     it.add_argument("--out", metavar="FILE", help="write there, not to standard output")

@@ -1,83 +1,124 @@
 """Prints what `triage` costs: python tests/bench/fleet.py [GB, default 1] [files for each GB, default 500].
 
-Jobs of eight ranks, a file for each, of lines as training writes them; one job in four failed. Against `grep -F -c` with the
-strings that the rules hold, in turn: seconds of CPU, which other processes on the machine do not change, and those of triage
-also by the number of its workers, which work at once; the memory of each worker, for files of 2 MB and for one of all bytes.
+Jobs of the truth set as Slurm lays them, a file for each rank; above what a rank says stand lines of other jobs' progress, with
+other numbers in each file, until it is large. Against `grep -F -c` with the strings that the rules hold, over the same files and
+with as many processes (xargs -P), in turn: seconds on the clock and seconds of CPU. Others on the machine change the first more
+than the second. Memory: the most that one process held, while it read the first tenth of the files, and all of them.
 """
 
 from __future__ import annotations
 
 import os
+import random
+import re
 import resource
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import psutil
-from diagnose import write
 
+from support.fleet import TRUTH, told, truth
 from support.logs import RULES
 
-ERROR = (
-    'Traceback (most recent call last):\n  File "train.py", line 7, in <module>\n'
-    "RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the following reasons\n"
-)
-LATE = "RuntimeError: [pair.cc:553] Connection closed by peer [10.0.0.7]:9448.\n"
-RANKS = 8
+BLOCK = 256 << 10  # bytes of progress, of which files are made
+_NUMBER = re.compile(rb"(?<=\.)\d+|(?<=step )\d+")
+Cost = tuple[float, float, int]  # seconds on the clock, seconds of CPU, bytes
 
 
 def main() -> None:
     size = float(sys.argv[1]) if len(sys.argv) > 1 else 1
-    count = int(size * (int(sys.argv[2]) if len(sys.argv) > 2 else 500)) // RANKS * RANKS
+    count = int(size * (int(sys.argv[2]) if len(sys.argv) > 2 else 500))
     with tempfile.TemporaryDirectory(prefix="readyonce-") as folder:
-        jobs, failed = generated(Path(folder) / "jobs", count, int(size * 1e9) // count)
+        jobs = Path(folder) / "jobs"
+        paths, failed = generated(jobs, count, int(size * 1e9) // count)
+        names, some = Path(folder) / "names", Path(folder) / "some"
+        names.write_text("".join(f"{path}\n" for path in paths))
         strings = Path(folder) / "strings"
         words = {text for family in RULES["families"] for wording in family["wordings"] for text in wording["all"]}
-        strings.write_text("\n".join(sorted(words | set(RULES["launcher"]))) + "\n", encoding="utf-8")
-        ratios = []
-        for _ in range(2):
-            grep, _ = measured(["grep", "-r", "-F", "-c", "-f", str(strings), str(jobs)])
-            ours, memory = measured([sys.executable, "-m", "readyonce", "triage", str(jobs)], failed)
-            ratios.append(ours / grep)
-            print(f"  {size:g} GB in {count} files: grep {grep:.1f} s, triage {ours:.1f} s of CPU", flush=True)
-        ratio, cores = max(ratios), os.cpu_count() or 1
-        print(
-            f"fleet: {ratio:.2f} times grep -F -c in CPU, {ratio / cores:.2f} on {cores} cores at once (aim: at most 3)"
-        )
-        print(f"  {memory >> 20} MiB a worker (aim: at most 300)")
-        one = Path(folder) / "one.log"
-        with one.open("wb") as whole:
-            for path in sorted(jobs.rglob("*.log")):
-                whole.write(path.read_bytes())
-        ours, memory = measured([sys.executable, "-m", "readyonce", "triage", str(one)])
-        print(f"one file of {size:g} GB: {ours:.1f} s of CPU, {memory >> 20} MiB")
+        words |= set(RULES["launcher"])
+        strings.write_text("\n".join(sorted(words)) + "\n", encoding="utf-8")
+        real = sum(path.stat().st_size for path in paths)
+        print(f"{real / 1e9:.3g} GB in {len(paths)} files, {failed} jobs failed; {len(words)} strings", flush=True)
+        for workers in (2, 1):
+            grep = ["xargs", "-a", str(names), "-P", str(workers), "-n", "64", "grep", "-F", "-c", "-f", str(strings)]
+            ours = [sys.executable, "-m", "readyonce", "triage", str(jobs)]
+            clock, cpu, _ = measured(grep)
+            our_clock, our_cpu, memory = measured(ours, failed, workers)
+            print(
+                f"{workers} at once: grep {clock:.1f} s, {cpu:.1f} s of CPU; triage {our_clock:.1f} s, {our_cpu:.1f} s of CPU, "
+                f"{real / 1e6 / our_clock:.0f} MB a second, {memory >> 20} MiB a process\n"
+                f"  {our_clock / clock:.2f} times grep on the clock, {our_cpu / cpu:.2f} times in CPU (aim: at most 3)",
+                flush=True,
+            )
+        some.mkdir()
+        for path in paths[: len(paths) // 10]:
+            (some / path.name).hardlink_to(path)
+        *_, less = measured([sys.executable, "-m", "readyonce", "triage", str(some)], None, 1)
+        print(f"memory: {less >> 20} MiB for a tenth of the files, {memory >> 20} MiB for all (aim: at most 300, flat)")
 
 
-def generated(folder: Path, count: int, size: int) -> tuple[Path, int]:
-    """Returns the folder and how many jobs failed. One text of `size` serves all: what differs stands at its end."""
-    folder.mkdir()
-    write(folder / "text", size)
-    lines = (folder / "text").read_bytes()[:size].splitlines(keepends=True)
-    text = b"".join(line for line in lines if b"Expected to mark" not in line)
-    (folder / "text").unlink()
-    for number in range(count // RANKS):
-        (folder / f"job-{number}").mkdir()
-        for rank in range(RANKS):
-            bad = number % 4 == 0
-            end = (ERROR if rank == number // 4 % RANKS else LATE) if bad else "done\n"
-            (folder / f"job-{number}" / f"rank_{rank}.log").write_bytes(text + end.encode())
-    return folder, len(range(0, count // RANKS, 4))
+def progress() -> list[bytes]:
+    """Blocks of lines that jobs print where nothing is wrong, each with numbers of its own."""
+    lines = [
+        line
+        for name, data in truth().items()
+        if name.startswith("slurm/") and TRUTH[f"slurm/{name.split('/')[1]}"]["outcome"] == "fine"
+        for line in data.splitlines(keepends=True)
+        if b"rror" not in line
+    ]
+    dice, blocks = random.Random(20), []
+    for _ in range(64):
+        block = b"".join(dice.choice(lines) for _ in range(4 * BLOCK // 100))
+        while len(block) < BLOCK:
+            block += b"".join(dice.choice(lines) for _ in range(1000))
+        digits = iter(dice.choices(b"0123456789", k=2 * len(block)))
+        blocks.append(_NUMBER.sub(partial(_other, digits), block))
+    return blocks
 
 
-def measured(command: list[str], failed: int | None = None) -> tuple[float, int]:
-    """(seconds of CPU, the most bytes that one of its processes held in memory)."""
-    before, most = resource.getrusage(resource.RUSAGE_CHILDREN), [0]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+def _other(digits: Iterator[int], it: re.Match[bytes]) -> bytes:
+    return bytes(next(digits) for _ in it[0])
+
+
+def generated(folder: Path, count: int, size: int) -> tuple[list[Path], int]:
+    """(about `count` files of `size` bytes, how many jobs failed, as triage says of the same jobs without more lines)"""
+    of: dict[str, dict[str, bytes]] = {}
+    for name, data in truth().items():
+        if name.startswith("slurm/"):
+            of.setdefault(name.split("/")[1], {})[name.rpartition("/")[2]] = data
+    paths: list[Path] = []
+    dice, blocks, failed, number = random.Random(7), progress(), 0, 0
+    while len(paths) < count:
+        job = sorted(of)[number % len(of)]
+        failed += told("slurm")[f"slurm/{job}"].outcome == "failed"
+        for name, text in of[job].items():
+            path = folder / f"{number:05}" / re.sub(r"\d{4}", str(10_000 + number), name, count=1)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                left = max(0, size - len(text)) if "slurm-" not in name else 0
+                while left > 0:
+                    block = dice.choice(blocks)[:left]
+                    file.write(block[: block.rfind(b"\n") + 1])
+                    left -= len(block)
+                file.write(text)
+            paths.append(path)
+        number += 1
+    return paths, failed
+
+
+def measured(command: list[str], failed: int | None = None, workers: int = 0) -> Cost:
+    """What a command took. With `failed`: it is triage, and must say that so many jobs failed."""
+    before, most, began = resource.getrusage(resource.RUSAGE_CHILDREN), [0], time.monotonic()
+    environment = os.environ | {"LC_ALL": "C"} | ({"DASK_NUM_WORKERS": str(workers)} if workers else {})
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
     def watch() -> None:
         while process.poll() is None:
@@ -86,15 +127,16 @@ def measured(command: list[str], failed: int | None = None) -> tuple[float, int]
                     most[0] = max(most[0], it.memory_info().rss)
             except psutil.Error:
                 continue
-            time.sleep(0.05)
+            time.sleep(0.2)
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     said, _ = process.communicate()
     watcher.join()
-    assert failed is None or f"{failed}  failed" in said and f"{failed}  ddp-ready-twice" in said, said[-2000:]
+    clock = time.monotonic() - began
+    assert failed is None or f"{failed}  failed" in said, said[:2000]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, most[0]
+    return clock, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, most[0]
 
 
 if __name__ == "__main__":

@@ -48,6 +48,16 @@ def checkpoint_more_tensors():
         checkpoint(layer, torch.ones(4, requires_grad=True), use_reentrant=False).sum().backward()
 
 
+def checkpoint_metadata():
+    calls = []
+
+    def layer(x):
+        calls.append(x)
+        return (x[:2] if len(calls) > 1 else x).sin().exp()
+
+    checkpoint(layer, torch.ones(4, requires_grad=True), use_reentrant=False).sum().backward()
+
+
 def no_grad_fn():
     Frozen()(torch.tensor([1, 2])).backward()
 

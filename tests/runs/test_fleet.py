@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 import tarfile
+import time
 from collections import Counter
 
 import psutil
@@ -21,6 +22,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 from readyonce import articles, inputs
 from readyonce.fleet import engine, groups, report, sources, verdict
 from support.fleet import TRUTH, by_name, triage, truth, wrong
+from support.fleet import told as answered
 from support.hosting import free_port
 from support.logs import ENGINE, RULES
 from support.project import ROOT, command, copy_of
@@ -43,6 +45,10 @@ def named(answers, old, new):
 def of(kind):
     """A layout of the truth set: name → bytes."""
     return {name: data for name, data in truth().items() if name.startswith(f"{kind}/")}
+
+
+def cases(kind):
+    return [name for name in TRUTH if name.startswith(f"{kind}/")]
 
 
 def lay(folder, kind):
@@ -75,7 +81,7 @@ def test_processes_here_answer_as_a_plain_loop_does(tmp_path, monkeypatch, nothi
     found = engine.readings(TEXT, sizes, "en")
     assert not engine._rules.cache_info().misses, "this process has read files, too"
     loop = triage({str(tmp_path / name.removeprefix("torchrun/")): data for name, data in of("torchrun").items()})
-    assert len(loop) == 45
+    assert len(loop) == len(cases("torchrun"))
     assert rows(verdict.answers(found)) == rows(loop)
 
 
@@ -233,13 +239,13 @@ def test_an_archive_may_be_packed_with_zstd(tmp_path):
 # ------------------------------------------------------------------------------ stores
 
 
-def test_a_store_is_read_as_a_folder_is(tmp_path):
+def test_a_store_is_read_as_a_folder_is():
     store = MemoryFileSystem()
-    files = of("torchrun")
+    files = of("cut")  # few enough for one task: this store is of one process
     try:
         for name, data in files.items():
             store.pipe(f"/fleet/{name}", data)
-        for address in ("memory://fleet/torchrun", "memory://fleet/torchrun/*/**"):
+        for address in ("memory://fleet/cut", "memory://fleet/cut/*/**"):
             sizes = sources.expand([address], [])
             assert sizes == {f"memory:///fleet/{name}": len(data) for name, data in files.items()}
         found = verdict.answers(engine.readings(TEXT, sizes, "en"))
@@ -253,7 +259,7 @@ def test_a_store_is_read_as_a_folder_is(tmp_path):
 def test_an_address_of_this_machine_is_read_too(tmp_path):
     lay(tmp_path, "single")
     sizes = sources.expand([f"file://{tmp_path}/*/train.log"], [])
-    assert len(sizes) == 45
+    assert len(sizes) == len(cases("single"))
     found = verdict.answers(engine.readings(TEXT, sizes, "en"))
     assert named(found, f"file://{tmp_path}/", "single/") == rows(triage(of("single")))
 
@@ -271,6 +277,72 @@ def test_an_address_of_this_machine_is_read_too(tmp_path):
 def test_an_address_that_is_of_no_use_is_told(address, told):
     with pytest.raises(inputs.Unusable, match=told):
         sources.expand([address], [])
+
+
+S3 = ROOT / ".venv" / "s3"  # tests/s3.txt; see there
+
+
+PUT = """
+import sys, s3fs
+store = s3fs.S3FileSystem()
+store.mkdir("bucket")
+store.put(sys.argv[1] + "/", "bucket/", recursive=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory):
+    """(a folder, the environment of a command that asks a real S3 server, moto's): s3://bucket/ holds what the folder does."""
+    folder, log = tmp_path_factory.mktemp("bucket"), tmp_path_factory.mktemp("s3") / "server.log"
+    files = of("torchrun") | {
+        f"{name}.gz": gzip.compress(data) for name, data in of("single").items() if "two-errors" in name
+    }
+    for name, data in files.items():
+        path = folder / "a team/2026" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    (folder / "a team/2026-not-these").mkdir()
+    (folder / "a team/2026-not-these/train.log").write_text(KNOWN)
+    port = free_port()
+    environment = {
+        "PYTHONPATH": str(S3),
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "AWS_DEFAULT_REGION": "us-east-1",
+    }
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    with log.open("w") as out:  # no pipe: it tells each request, and would wait
+        server = subprocess.Popen(words, env=os.environ | environment, stdout=out, stderr=out)
+    try:
+        while "Running on" not in log.read_text():
+            assert server.poll() is None, log.read_text()
+            time.sleep(0.2)
+        put = [sys.executable, "-c", PUT, str(folder)]
+        said = subprocess.run(put, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+        assert said.returncode == 0, said.stderr
+        yield folder, environment
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def test_a_bucket_is_read_as_a_folder_is(bucket):
+    """As torchrun lays it, and packed; by its prefix, and by a glob."""
+    folder, environment = bucket
+    for place in ("", "/torchrun/*/**"):
+        rows = []
+        for top in (f"{folder}/", "s3://bucket/"):
+            said = command("triage", f"{top}a team/2026{place}", "--format", "jsonl", environment=environment)
+            assert said.returncode == 1 and not said.stderr, said.stderr[-2000:]
+            rows.append([json.loads(line) for line in said.stdout.replace(top, "").splitlines()])
+        assert rows[0] == rows[1] and len(rows[0]) >= sum(name.startswith("torchrun/") for name in TRUTH)
+
+
+def test_a_bucket_that_is_not_there_is_told(bucket):
+    for address in ("s3://no-such-bucket/a", "s3://bucket/no-such-prefix/"):
+        said = command("triage", address, environment=bucket[1])
+        assert said.returncode == 2 and address in said.stderr and "Traceback" not in said.stderr, said.stderr
 
 
 # ------------------------------------------------------------------------------ the page
@@ -332,8 +404,9 @@ def test_the_commands_of_the_page_do_what_it_says(language, place):
             continue
         text = out.read_text(encoding="utf-8") if out else said.stdout
         if out:
-            failed = sum(it["outcome"] == "failed" for name, it in TRUTH.items() if name.startswith("torchrun/"))
-            assert text.count("<svg") == failed
+            assert text.count("<svg") == sum(
+                it.outcome in ("failed", "unclear") for it in answered("torchrun").values()
+            )
             assert not re.search("<script|<link|<img|https?:", text)
         assert ("个任务" in text) == (language == "zh")
         for family, count in sum(map(as_known, kinds), Counter()).items():

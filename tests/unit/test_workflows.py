@@ -174,7 +174,8 @@ def test_an_install_without_hashes_is_found(command):
 
 
 @pytest.mark.parametrize(
-    "name, count", [("requirements.txt", 40), ("tests/requirements.txt", 40), ("tests/quick.txt", 8)]
+    "name, count",
+    [("requirements.txt", 40), ("tests/requirements.txt", 40), ("tests/quick.txt", 8), ("tests/s3.txt", 30)],
 )
 def test_every_package_has_a_hash(name, count):
     """And what its `.in` names is what it pins."""

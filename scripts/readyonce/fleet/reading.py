@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 from readyonce import diagnose
@@ -59,6 +60,14 @@ _FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\
 _FORCED = re.compile(rb"Unable to shutdown process (\d+) via")
 _FIELD = re.compile(rb"^\s*(host|rank|exitcode)\s+: (\S+)(?: \((?:local_rank|pid): (\d+)\))?")
 _QUOTE = re.compile(rb"^\s+traceback : ")
+_STOPPED = re.compile(rb"Received (\d+) death signal, shutting down workers")
+_CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
+_ASIDE = (b"Exception ignored in", b"Exception in thread")  # a traceback that ends no process
+_LOGGED = re.compile(rb"(?i)\b(?:warn(?:ing)?|error|critical|exception)\b")
+# A line that may be the rest of a process's last words, rather than the first of the next one.
+_REST = re.compile(
+    rb"\s|$|Traceback |\[[WEIF]\d{4} |During handling of|The above exception|[\w.]+(?:Error|Exception)\b"
+)
 _RULE = re.compile(rb"-{10}|={10}|\[\d+\]:")
 _SRUN = re.compile(rb"srun: error: (\S+): tasks? ([\d,-]+): (?:Exited with exit code (\d+)|(\w+))")
 _SIGNALS = {b"Killed": -9, b"Terminated": -15, b"Aborted": -6, b"Segmentation": -11}
@@ -82,6 +91,7 @@ class Stream:
     message: str = ""
     line: int | None = None
     passing: bool = False  # the error stands far from the file's end
+    logged: bool = False  # the process wrote it itself, and went on
     at: float | None = None
     exact: float | None = None  # the error's own moment, where torch wrote it down
     first: float | None = None
@@ -111,6 +121,7 @@ class Reading:
     streams: list[Stream] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     attempts: int = 0  # that a launcher saw fail
+    stopped: tuple[int, int, str] | None = None  # (signal, line, words): a launcher was told to end
     fault: str = ""  # what of the file cannot be read
 
 
@@ -130,9 +141,10 @@ def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place
     sorting = _Sorting(place, not place.by_rank and _numbered(rows), told)
     for number, text in rows:
         sorting.take(number, text)
-    whole = diagnose.squeeze(b"".join(text for _, text in rows))
+    whole = b"".join(text for _, text in rows)
     # What is printed without a rank's label, such as a report of what was loaded, is a clue for every rank.
-    clues = {clue for clue in rules.clues if clue in whole}
+    squeezed = diagnose.squeeze(whole) if any(word in whole for word in TRIGGERS + LAST) else b""
+    clues = {clue for clue in rules.clues if clue in squeezed} if squeezed else set()
     for stream, own_rows in sorting.streams():
         told.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
     return told
@@ -229,6 +241,9 @@ class _Sorting:
         self.ranks: dict[int, int] = {}  # local → over all nodes
         self.forced: set[int] = set()
         self.report: dict[str, Any] = {}
+        self.final = False  # the launcher has given up: no attempt follows
+        self.died: set[tuple[str, int]] = set()  # whose last line of a traceback was seen
+        self.fresh: set[tuple[str, int]] = set()  # who has begun the attempt that is counted
 
     def take(self, number: int, text: bytes) -> None:
         if found := _CRI.match(text):
@@ -249,14 +264,35 @@ class _Sorting:
             kind, of = "", -1
         elif not kind and self._quoted(text):
             # The launcher's report repeats what a rank recorded of its own error.
-            of, at = self.report["rank"], max(0, self.told.attempts - 1)
+            of, at = self.report["rank"], max(0, self.count - 1)
             text = _QUOTE.sub(b"", text)
             self.rows.setdefault(("rank", of, at), []).append((number, text))
             return
-        attempt = self.told.attempts if self.place.attempt is None else self.place.attempt
+        attempt = self.count if self.place.by_rank else self._attempt(kind, of, text)
         self.rows.setdefault((kind, of, attempt), []).append((number, text))
         if not kind:
-            self._launcher(text)
+            self._launcher(number, text)
+
+    @property
+    def count(self) -> int:
+        """The attempt: a container that was begun anew, or what a launcher in it did so."""
+        return (self.place.attempt or 0) + self.told.attempts
+
+    def _attempt(self, kind: str, of: int, text: bytes) -> int:
+        """A rank's last words may stand below the launcher's that it failed: they are of the attempt before."""
+        count, key = self.count, (kind, of)
+        if kind and self.told.attempts and key not in self.fresh:
+            again = text.startswith(b"Traceback ") and key in self.died
+            if _REST.match(text) and not again:
+                count -= 1
+            else:
+                self.fresh.add(key)
+                self.died.discard(key)
+        if _EXCEPTION.search(text):
+            self.died.add(key)
+        elif text.startswith(_CHAINED):
+            self.died.discard(key)
+        return count
 
     def _quoted(self, text: bytes) -> bool:
         if _QUOTE.match(text) and "rank" in self.report:
@@ -265,12 +301,17 @@ class _Sorting:
             self.report.pop("quoting", None)
         return bool(self.report.get("quoting"))
 
-    def _launcher(self, text: bytes) -> None:
+    def _launcher(self, number: int, text: bytes) -> None:
         if found := _FORCED.search(text):
             self.forced.add(int(found[1]))
+        elif found := _STOPPED.search(text):
+            self.told.stopped = int(found[1]), number, found[0].decode()
         elif found := _FAILED.search(text):
-            self._ended(None, int(found[2]), int(found[1]), int(found[3]), None)
+            self._ended(None, int(found[2]), int(found[1]), int(found[3]), None, root=True)
             self.told.attempts += 1
+            self.fresh.clear()
+        elif b"ChildFailedError" in text:
+            self.final = True
         elif b"(first observed failure)" in text:
             self.report = {"root": True}
         elif b"Failures:" in text:
@@ -294,12 +335,17 @@ class _Sorting:
         self, rank: int | None, local: int | None, code: int, pid: int, node: str | None, root: bool = False
     ) -> None:
         # The report follows the line by which an attempt ends.
-        attempt = self.told.attempts if rank is None else max(0, self.told.attempts - 1)
-        attempt = attempt if self.place.attempt is None else self.place.attempt
+        attempt = self.count if rank is None or self.place.by_rank or not self.told.attempts else self.count - 1
         stuck = pid in self.forced and code == -9
         self.told.ended.append(Ended(rank, local, attempt, code, node, root, stuck))
 
     def streams(self) -> Iterator[tuple[Stream, list[tuple[int, bytes]]]]:
+        if self.final and self.told.attempts:
+            # What stands below the last failure belongs to it: a collector keeps no order among those who write.
+            count = self.count
+            for kind, of, attempt in [key for key in self.rows if key[2] == count]:
+                whole = self.rows.pop((kind, of, attempt)) + self.rows.get((kind, of, count - 1), [])
+                self.rows[kind, of, count - 1] = sorted(whole)
         for (kind, of, attempt), rows in self.rows.items():
             local = of if kind == "default" else self.place.local
             rank = of if kind == "rank" else self.place.rank
@@ -336,17 +382,20 @@ def _said(
         it.first, it.last = stamps[0][1], stamps[-1][1]
     for row, at in stamps[:MARKS]:
         it.marks.setdefault(_mark(rows[row][1]), at)
-    it.tail = [text.decode("utf-8", "replace")[:200] for _, text in rows if text.strip()][-2:]
-    if not any(trigger in text for _, text in rows for trigger in TRIGGERS + LAST):
+    words = islice((text for _, text in reversed(rows) if text.strip()), 2)
+    it.tail = [text.decode("utf-8", "replace")[:200] for text in words][::-1]
+    whole = b"\n".join(text for _, text in rows)
+    if not any(trigger in whole for trigger in TRIGGERS + LAST):
         return it
     found = diagnose.Findings(clues=set(clues))
-    found.read(rules, b"\n".join(text for _, text in rows))
+    found.read(rules, whole)
     index = _judge(rules, it, found, rows, file, language)
     if index is None:
         return it
     it.line = rows[index][0]
     it.message = it.message or " ".join(rows[index][1].decode("utf-8", "replace").split())[:300]
     it.passing = it.line < end_from
+    it.logged = it.state == "own" and _logged(rows, index)
     # What one process writes to its two streams may arrive crossed.
     it.at = max((at for i, at in stamps if i <= index + CROSSED), default=it.first)
     return it
@@ -376,6 +425,13 @@ def _judge(
         gone = any(word in text for word in (*GONE, *LATE))
         (own if line in found.causes and not gone else follows).append(line - 1)
         it.late = it.late or any(word in text for word in LATE)
+    # An error that arose while another was handled follows from that one.
+    tried = [i for i in own if any(_leads_to(rows[f:i]) for f in follows if f < i)]
+    follows = sorted({*follows, *tried})
+    own = [i for i in own if i not in tried]
+    survived = [i for i in own if _survived(rows, i, follows)]
+    if survived and (follows or late or len(survived) < len(own)):
+        own = [i for i in own if i not in survived]
     if own and not (late and late[0] - 1 < own[0]):
         it.state = "own"
         return own[0]
@@ -387,6 +443,36 @@ def _judge(
         it.state = "cut"
         return begun[-1]
     return None
+
+
+def _leads_to(rows: list[tuple[int, bytes]]) -> bool:
+    """Whether these lines, from one error to the next, say that the second arose from the first."""
+    begun = [index for index, (_, text) in enumerate(rows) if b"Traceback (most recent call last)" in text]
+    return bool(begun) and any(chain in text for _, text in rows[: begun[-1]] for chain in _CHAINED)
+
+
+def _survived(rows: list[tuple[int, bytes]], index: int, follows: list[int]) -> bool:
+    """Whether the process went on after this error: it was logged, or another one, with a traceback of its own, came later."""
+    if _logged(rows, index):
+        return True
+    for later in (it for it in follows if it > index):
+        between = rows[index + 1 : later]
+        if any(b"Traceback (most recent call last)" in text for _, text in between) and not any(
+            word in text for _, text in between for word in (*_CHAINED, *_ASIDE)
+        ):
+            return True
+    return False
+
+
+def _logged(rows: list[tuple[int, bytes]], index: int) -> bool:
+    """Whether a logger wrote the traceback that ends here, in a line with a time and a level, and the process wrote more."""
+    begun = next((i for i in range(index, -1, -1) if b"Traceback (most recent call last)" in rows[i][1]), None)
+    if not begun:
+        return False
+    head = rows[begun - 1][1]
+    if _stamp(head) is None or not _LOGGED.search(head):
+        return False
+    return any(_stamp(text) is not None for _, text in rows[index + 1 :])
 
 
 def _recorded(rules: diagnose.Rules, text: bytes, file: str, place: Place, language: Language) -> Iterator[Stream]:

@@ -103,6 +103,7 @@ def told_of(rules: Rules, it: Answer, language: Language) -> list[str]:
 
 def who(first: Rank, alike: list[int], language: Language) -> str:
     subject = say("no-rank", language) if first.rank is None else say("rank", language, first.rank)
+    subject = say("launcher", language) if first.how == "stopped" else subject
     subject += say("on", language, first.node) if first.node else ""
     code = -first.code if first.code and first.code < 0 else first.code
     told = f"{subject} {say(first.how, language, code)}"

@@ -12,7 +12,7 @@ from readyonce.fleet import layout
 from readyonce.fleet.layout import Job, Place
 from readyonce.fleet.reading import Ended, Reading, Stream
 
-TERM = -15
+TERM, ABORT = -15, -6
 
 
 @dataclass
@@ -21,7 +21,8 @@ class Rank:
 
     `how`: `raised` (an error of its own), `killed` (by a signal), `hung` (alive, and others waited for it), `lost` (it
     went without a word), `cut` (its log ends inside a traceback), `exited` (a launcher saw it fail, and its log does not
-    say why), `followed`, `ended` (by the launcher), `silent`, `clean`. Times are seconds on the job's clock.
+    say why), `stopped` (the launcher was told to end), `followed`, `ended` (by the launcher), `silent`, `clean`. Times are
+    seconds on the job's clock.
     """
 
     rank: int | None
@@ -40,6 +41,7 @@ class Rank:
     exact: float | None = None
     at: float | None = None
     passing: bool = False
+    logged: bool = False
     order: tuple[str, int] = ("", 0)
 
 
@@ -108,18 +110,25 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
         for stream in reading.streams:
             rank = names.rank(place, stream)
             if rank is None and stream.state == "clean":
+                if stream.attempt and stream.first is not None:
+                    by_attempt[stream.attempt]  # somebody works on, and gives no name
                 continue
             _add(by_attempt[stream.attempt].setdefault(rank, Rank(rank)), stream, reading, place)
         for ended in reading.ended:
             launcher = True
-            rank = names.rank(place, ended)
+            ended.rank = rank = names.rank(place, ended)
             if rank is not None:
                 it = by_attempt[ended.attempt].setdefault(rank, Rank(rank))
                 _end(it, ended, place)
+    if stopped := next(((it.file, *it.stopped) for it in readings if it.stopped), None):
+        by_attempt = by_attempt or defaultdict(dict, {0: {}})
     _align(by_attempt, readings, names, job)
     attempts = sorted(by_attempt)
     failed = {number: told for number in attempts if (told := _first(by_attempt[number], readings, number))}
     size, files = sum(it.size for it in readings), len(readings)
+    if stopped and not failed:
+        file, by, line, words = stopped
+        failed = {attempts[-1]: (Rank(None, how="stopped", code=-by, message=words, file=file, line=line), [], "told")}
     last = max(failed, default=None)
     ranks = by_attempt[attempts[-1] if last is None else last] if attempts else {}
     shown = sorted(ranks.values(), key=lambda it: (it.rank is None, it.rank))
@@ -129,7 +138,7 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
     outcome = "empty" if not size else "fine"
     if first:
         outcome = "failed" if last == attempts[-1] else "recovered"
-        if first.passing and not launcher and all(it.how in ("raised", "clean") for it in shown):
+        if (first.passing or first.logged) and not launcher and all(it.how in ("raised", "clean") for it in shown):
             outcome = "unclear"
     return Answer(job.name, job.layout, outcome, last, restarts, first, alike, why, shown, nodes, files, size)
 
@@ -173,7 +182,12 @@ def _natural(text: str) -> tuple[bool, list[tuple[bool, int, str]]]:
     return role, [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in text.split("-")]
 
 
-_STATES = {"clean": 0, "cut": 1, "follow": 2, "own": 3}
+def _without(it: Rank) -> str:
+    """How a rank ended, its logged error aside."""
+    return "clean" if not it.code else "ended" if it.code == TERM else "killed" if it.code < 0 else "exited"
+
+
+_STATES = {"clean": 0, "logged": 1, "cut": 2, "follow": 3, "own": 4}
 _HOW = {"clean": "clean", "cut": "cut", "follow": "followed", "own": "raised"}
 
 
@@ -185,9 +199,10 @@ def _add(it: Rank, stream: Stream, reading: Reading, place: Place) -> None:
         it.start, it.end = min(it.start or moment, moment), max(it.end or moment, moment)
     it.exact = it.exact if it.exact is not None else stream.exact
     current = next(state for state, how in _HOW.items() if how == it.how) if it.how in _HOW.values() else "clean"
-    if _STATES[stream.state] > _STATES[current]:
+    if _STATES["logged" if stream.logged else stream.state] > _STATES["logged" if it.logged else current]:
         it.how, it.family, it.answer, it.message = _HOW[stream.state], stream.family, stream.answer, stream.message
         it.file, it.line, it.at, it.passing = reading.file, stream.line, stream.at, stream.passing
+        it.logged = stream.logged
         it.order = (reading.file, stream.line or 0)
     it.late = it.late or stream.late
 
@@ -195,11 +210,12 @@ def _add(it: Rank, stream: Stream, reading: Reading, place: Place) -> None:
 def _end(it: Rank, ended: Ended, place: Place) -> None:
     it.node = ended.node or it.node or place.node
     it.code = ended.code if it.code is None or ended.root else it.code
-    if it.how == "clean":
+    if it.how in ("clean", "ended"):
         if ended.stuck:
             it.how = "hung"
         elif ended.code == TERM:
-            it.how = "ended"
+            # The launcher ends all others so, but only after the first.
+            it.how = "killed" if ended.root else it.how if it.how == "ended" else "ended"
         elif ended.code < 0:
             it.how = "killed"
         elif ended.code > 0:
@@ -234,13 +250,20 @@ def _align(by_attempt: dict[int, dict[int | None, Rank]], readings: list[Reading
 def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int) -> tuple[Rank, list[int], str] | None:
     """(the rank that failed first, all that failed alike with it, by what it was told); None: nobody failed."""
     of: dict[str, list[Rank]] = defaultdict(list)
+    failed = any(not it.logged and it.how != "clean" for it in ranks.values())
     for it in ranks.values():
+        if it.logged and failed:  # that is not what ended it
+            it.how, it.family, it.answer, it.message, it.logged = _without(it), None, None, "", False
         of[it.how].append(it)
     if not any(of[how] for how in of if how != "clean"):
         return None
     root = next((e.rank for r in readings for e in r.ended if e.root and e.attempt == attempt), None)
     if of["raised"]:
         first, why = _earliest(of["raised"], root)
+        for it in of["killed"]:
+            # It was silent before the other had its error. A process that lost its peers may abort long after its last line.
+            if it.code != ABORT and _earlier(it, first):
+                return it, [it.rank] if it.rank is not None else [], "clock"
         same = [it for it in of["raised"] if _alike(it, first)]
         # The same error may name a number that its family is known by on some ranks only.
         if named := [it for it in same if it.family] if not first.family else []:
@@ -248,11 +271,22 @@ def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int)
         if first.rank is None and root is not None:  # it failed before it had a name
             first.rank = root
         return first, sorted(it.rank for it in same if it.rank is not None), why
-    for how, why in (("killed", "signal"), ("cut", "cut"), ("hung", "stuck")):
+    waited = any(it.late for it in of["followed"])
+    if of["cut"] and not of["killed"] and not of["hung"]:
+        # Half a traceback is no proof where somebody else explains all the others: they waited for one that says nothing, or
+        # the launcher did not see it fail, or saw it fail first, without a word.
+        seen = any(it.code is not None for it in ranks.values())
+        left = [it for it in of["clean"] if seen and it.code is None]
+        alone = [it for it in of["exited"] if it.rank == root]
+        if not alone and not (of["followed"] and (left or waited and (of["clean"] or of["ended"]))):
+            first, by = _earliest(of["cut"], root)
+            return first, [first.rank] if first.rank is not None else [], "cut" if len(of["cut"]) == 1 else by
+        if alone:
+            return alone[0], [it.rank for it in alone if it.rank is not None], "launcher"
+    for how, why in (("killed", "signal"), ("hung", "stuck")):
         if of[how]:
             first, by = _earliest(of[how], root)
             return first, [first.rank] if first.rank is not None else [], why if len(of[how]) == 1 else by
-    waited = any(it.late for it in of["followed"])
     if of["followed"]:
         for it in of["clean"]:
             it.how = "silent"
@@ -266,6 +300,13 @@ def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int)
         return None
     first, why = _earliest(rest, root)
     return first, [first.rank] if first.rank is not None else [], why
+
+
+def _earlier(it: Rank, first: Rank) -> bool:
+    """Whether its last line, of several, is older than the other's error."""
+    if it.start is None or it.end is None or first.at is None:
+        return False
+    return it.end > it.start and first.at - it.end > 0.5
 
 
 def _earliest(among: list[Rank], root: int | None) -> tuple[Rank, str]:

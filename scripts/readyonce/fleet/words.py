@@ -32,6 +32,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "lost": ("went without a word", "没留下任何信息就退出了"),
     "cut": ("raised; its log ends inside the traceback", "抛出异常，日志在 traceback 中间断了"),
     "exited": ("exited with code {}; its log does not say why", "以退出码 {} 退出，日志没有说明原因"),
+    "stopped": ("was told to stop, by signal {}", "收到信号 {}，被要求停止"),
+    "launcher": ("the launcher", "启动器"),
     "followed": (
         "only lost others or waited for them; who was first cannot be told from these logs",
         "只是失去连接或等待超时；从这些日志看不出谁最先失败",
