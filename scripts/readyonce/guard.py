@@ -59,9 +59,7 @@ TEXTS: dict[str, dict[Language, str]] = {
     "guard": {"en": "The guard", "zh": "防护脚本"},
     "stopped": {"en": "Silent runs it stops", "zh": "拦下几个不报错却训错的"},
     "told": {"en": "Silent runs it speaks of", "zh": "对其中几个有提示"},
-    "right": {"en": "The right run", "zh": "正确的那次运行"},
-    "trains": {"en": "finishes", "zh": "跑完"},
-    "crashes": {"en": "does not finish", "zh": "没有跑完"},
+    "right": {"en": "Right runs that finish", "zh": "正确的运行，跑完几个"},
     "unfinished": {"en": " (does not finish: {})", "zh": "（没有跑完：{}）"},
     "command": {"en": "Command", "zh": "命令"},
     "with": {"en": "Environment", "zh": "环境"},
@@ -111,7 +109,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     if (path := catalog.root / FOLDER / "cost.json").is_file():
         made["guard/cost.md"] = cost(json.loads(catalog.text(path)), language)
     if (path := catalog.root / FOLDER / "others.json").is_file():
-        made["guard/others.md"] = others(json.loads(catalog.text(path))["checks"], language)
+        stored = json.loads(catalog.text(path))
+        made["guard/others.md"] = others(stored["checks"], stored["right"], language)
     if (path := catalog.root / FOLDER / "traincheck.json").is_file():
         made["guard/traincheck.md"] = traincheck(json.loads(catalog.text(path))["runs"], language)
     if (path := catalog.root / FOLDER / "commands.json").is_file():
@@ -233,20 +232,27 @@ def cost(measured: dict[str, Any], language: Language) -> str:
     return table(rows)
 
 
-def others(checks: dict[str, Any], language: Language) -> str:
-    """What each other check makes of the silent runs: the last of the variants trains right."""
+def others(checks: dict[str, Any], right: list[str], language: Language) -> str:
+    """What each other check makes of the silent runs. `right`: runs that train right, one of each file and strategy."""
     rows = [[TEXTS[key][language] for key in ("check", "stopped", "told", "right")]]
-    for check, told in checks.items():
+    plain = checks["none"]
+    for check, differs in checks.items():
         if check == "none":
             continue
-        *silent, right = told.values()
-        stopped = sum(it["outcome"].startswith("stopped") for it in silent)
-        crashed = sum(it["outcome"].startswith("crashed") for it in silent)  # its launcher's report is no finding
-        spoke = stopped + sum(it["outcome"] in SILENT and it["says"] not in ([], right["says"]) for it in silent)
-        finished = TEXTS["trains" if right["outcome"] == "match" else "crashes"][language]
+        told = plain | differs
+        silent = {name: it for name, it in told.items() if name not in right}
+        also: dict[str, set[str]] = {}  # said of a right run of the same file, it tells nothing apart
+        for name in right:
+            also.setdefault(name.split()[0], set()).update(told[name]["says"])
+        stopped = sum(it["outcome"].startswith("stopped") for it in silent.values())
+        crashed = sum(it["outcome"].startswith(("crashed", "not asked")) for it in silent.values())
+        spoke = stopped + sum(
+            it["outcome"] in SILENT and not set(it["says"]) <= also[name.split()[0]] for name, it in silent.items()
+        )
+        finished = sum(told[name]["outcome"] == "match" for name in right)
         unfinished = TEXTS["unfinished"][language].format(crashed) if crashed else ""
         name = TEXTS["guard"][language] if check == "the guard" else f"`{check}`"
-        rows.append([name, f"{stopped} / {len(silent)}{unfinished}", str(spoke), finished])
+        rows.append([name, f"{stopped} / {len(silent)}{unfinished}", str(spoke), f"{finished} / {len(right)}"])
     return table(rows)
 
 

@@ -54,6 +54,18 @@ def test_no_exception_is_left_over():
         assert guard.unflagged(KNOWN, pattern), f"{pattern} in missed.yml fits no silent run"
 
 
+def test_every_silent_run_was_put_before_the_other_checks():
+    stored = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))
+    silent = {
+        f"{incident.id}/{variant.file} {run.variant}"
+        for incident, run in guard.watched(KNOWN)
+        if run.outcome in guard.SILENT
+        and (variant := incident.variants[run.variant]).launcher == "torchrun"
+        and variant.processes == 2
+    }
+    assert silent == stored["checks"]["none"].keys() - set(stored["right"]), "python tests/guard/others.py FILE"
+
+
 # How many steps a repro takes.
 STEPS = (
     (r"^(STEPS\b.* = )3\b", r"\g<1>{}"),
