@@ -34,8 +34,8 @@ lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its typ
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks
 
-evidence: .venv/tests.stamp ## run everything in every environment, and store what it showed
-	@$(BIN)/readyonce verify --write
+evidence: .venv/tests.stamp ## run everything in every environment, and store what it showed; ON=tcp://... on a Dask cluster
+	@$(BIN)/readyonce verify --write $(if $(ON),--on $(ON))
 
 bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/bench.py
