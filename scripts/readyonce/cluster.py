@@ -14,6 +14,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -47,13 +48,14 @@ def differences(
         client = Client(address, timeout=PATIENCE)
     except (OSError, ValueError) as error:
         raise inputs.Unusable(f"there is no Dask scheduler at {address}: {error or type(error).__name__}") from None
-    with client:
+    with client, ExitStack() as leaving:
         state = state_of(known.root)
         _require_ready(client, address, state)
         client.register_plugin(_one_at_a_time())
         token = uuid.uuid4().hex[:8]
-        client.subscribe_topic(token, _heard(wanted))
+        leaving.callback(client.unsubscribe_topic, "all")  # or the scheduler writes to who has gone
         client.subscribe_topic("all", _left(wanted))
+        client.subscribe_topic(token, _heard(wanted))
         whole = list(verify.tasks(known, incidents, environments, wanted))
         parts = [(incident, task, part) for incident, task in whole for part in task.by_file(incident)]
         # The longest first, so that none is left for last.

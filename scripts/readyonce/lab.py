@@ -511,11 +511,13 @@ def _compile_once(python: Path) -> None:
     kept = python.parent.parent / "torch-extensions" / "whole"
     if kept.is_dir() or not _deepspeeds(python.parent):
         return
-    with ending.folder() as scratch:
+    with _one_at_a_time(kept), ending.folder() as scratch:
+        if kept.is_dir():
+            return
         run = running([python, "-c", COMPILE], python, scratch, compiled=True)
         with run as process, suppress(subprocess.TimeoutExpired):
             process.wait(COMPILE_LIMIT)
-    kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
+        kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
 
 
 @contextmanager
