@@ -4,7 +4,7 @@ BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
 	--no-build-isolation-package deepspeed
 
-.PHONY: help serve site quick test lint test-frameworks evidence bench fuzz packages sbom audit lock clean
+.PHONY: help serve site quick test lint test-frameworks test-cluster evidence bench fuzz packages sbom audit lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -33,6 +33,10 @@ lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its typ
 
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks
+
+test-cluster: .venv/tests.stamp ## start a Slurm of one node here, and run a verify and a triage on it; neither `test` nor CI does
+	@scripts/system-packages slurm-wlm munge
+	@$(BIN)/python -m pytest -m cluster tests/cluster
 
 evidence: .venv/tests.stamp ## run everything in every environment, and store what it showed; ON=tcp://... on a Dask cluster
 	@$(BIN)/readyonce verify --write $(if $(ON),--on $(ON))

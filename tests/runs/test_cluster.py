@@ -18,15 +18,12 @@ import psutil
 import pytest
 from distributed import Client, LocalCluster, get_worker
 
-from readyonce import catalog, cluster, ending, inputs, lab, verify
+from readyonce import catalog, cluster, ending, inputs, verify
 from readyonce.schema import Environment, Evidence
+from support.cluster import MISSING, SOME, UNEQUAL, forgetful, until
 from support.hosting import free_port
-from support.project import ROOT, as_in_a_terminal, bytes_of, command, copy_of
+from support.project import ROOT, as_in_a_terminal, bytes_of, command
 
-# A few variants of each: what a run takes on a loaded machine, it takes twice.
-SOME = {"RO-0009": ["single-own-grad"], "RO-0011": ["ddp-loop", "ddp-everything"]}
-# What two runs may not have in common: times, and what their hosts are.
-UNEQUAL = re.compile(r'"(date|seconds|seconds_per_step|peak_memory|platform|python|device)": [^\n]*')
 REPRO = """
 import json, sys, tempfile, time
 import torch.distributed as dist
@@ -86,13 +83,6 @@ def launched() -> list[psutil.Process]:
         except psutil.Error:
             pass
     return found
-
-
-def until(condition, seconds: float = 30):
-    limit = time.monotonic() + seconds
-    while not condition() and time.monotonic() < limit:
-        time.sleep(0.1)
-    return condition()
 
 
 MARK = ""
@@ -156,28 +146,16 @@ def kill_when_it_trains(dask_cluster: LocalCluster, line: str) -> str:
 
 
 def test_evidence_is_that_of_a_local_run_though_a_worker_is_killed_in_the_middle(tmp_path):
-    copy, stored = copy_of(ROOT, tmp_path / "copy"), {}
-    for id, names in SOME.items():
-        path = copy / "snippets" / id / "evidence" / "current.json"
-        evidence = json.loads(path.read_text(encoding="utf-8"))
-        evidence["runs"] = [run for run in evidence["runs"] if run["variant"] not in names]
-        # Whose torch this is, the machine decides.
-        evidence["environment"]["versions"] = lab.describe("current", Path(sys.executable)).versions
-        stored[path] = json.dumps(evidence)
-
-    def forget():
-        for path, text in stored.items():
-            path.write_text(text, encoding="utf-8")
+    copy, stored = forgetful(tmp_path / "copy")
 
     def written():
         return [path.read_text(encoding="utf-8") for path in stored]
 
-    forget()
-    here = command("verify", *SOME, "--environment", "current", "--write", "--missing", root=copy)
+    here = command(*MISSING, root=copy)
     assert here.returncode == 0, here.stderr
-    local = written()
-    forget()
-    killed = []
+    local, killed = written(), []
+    for path, text in stored.items():
+        path.write_text(text, encoding="utf-8")
 
     def hear(line):
         if "runs RO-0011 in current, repro.py" in line and not killed:
