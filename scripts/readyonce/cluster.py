@@ -25,7 +25,7 @@ from readyonce.catalog import Catalog, Incident
 from readyonce.lab import LabError
 from readyonce.verify import Measured, Task, Wanted
 
-PATIENCE = 20  # seconds until a scheduler answers
+PATIENCE = 20  # seconds until a scheduler answers, and until it has a worker
 LOOK = 1  # seconds until a worker sees that nobody waits for its task any more
 RETRIES = 2  # of what failed for a reason of the machine's, such as a full disk
 LAUNCH = "readyonce-launch"  # a worker has one, a task takes it: one at a time, whatever the threads
@@ -112,9 +112,11 @@ def _expected(incident: Incident, part: Task) -> float:
 
 def _require_ready(client: Any, address: str, state: str) -> None:
     """Asked before: what cannot be unpickled over there ends workers, or is tried again for a minute."""
+    try:
+        client.wait_for_workers(1, timeout=PATIENCE)
+    except TimeoutError:
+        raise inputs.Unusable(f"the Dask scheduler at {address} has no workers: start some") from None
     lacks = {"scheduler": client.run_on_scheduler(_lacks(), None), **client.run(_lacks(), state)}
-    if len(lacks) == 1:
-        raise inputs.Unusable(f"the Dask scheduler at {address} has no workers: start some")
     if who := [name for name, lack in lacks.items() if lack]:
         raise inputs.Unusable(
             f"{len(who)} of the scheduler and workers at {address} cannot verify ({who[0]}: {lacks[who[0]]})"

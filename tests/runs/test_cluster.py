@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -14,11 +15,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import dask
+import dask_jobqueue
 import psutil
 import pytest
+import yaml
 from distributed import Client, LocalCluster, get_worker
 
-from readyonce import catalog, cluster, ending, inputs, verify
+from readyonce import catalog, cli, cluster, ending, inputs, verify
 from readyonce.schema import Environment, Evidence
 from support.cluster import MISSING, SOME, UNEQUAL, forgetful, until
 from support.hosting import free_port
@@ -32,7 +35,7 @@ def run(variant):
     if variant == "sleeps":
         time.sleep(3600)
     if variant == "fills":
-        with tempfile.NamedTemporaryFile() as file:
+        with tempfile.NamedTemporaryFile(delete=False) as file:
             while True:
                 file.write(bytes(4096))
                 file.flush()
@@ -308,8 +311,8 @@ def test_bad_usage(toy, monkeypatch):
     with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}"):
         verified(root, ["RO-0901"], address)
     with workers(root, 0) as dask_cluster:
-        told = command("verify", "RO-0901", "--on", dask_cluster.scheduler_address, root=root)
-        assert told.returncode == 2 and "has no workers: start some" in told.stderr, told.stderr
+        with pytest.raises(inputs.Unusable, match="has no workers: start some"):
+            verified(root, ["RO-0901"], dask_cluster.scheduler_address)
         dask_cluster.scale(1)
         dask_cluster.wait_for_workers(1, timeout=60)
         (root / "snippets" / "RO-0901" / "repro.py").write_text(REPRO + "# mended\n")
@@ -319,3 +322,51 @@ def test_bad_usage(toy, monkeypatch):
         told = command(*verify_it, root=elsewhere)
         assert told.returncode == 2 and f"{root} is not in the state of the project here" in told.stderr, told.stderr
         assert "1 of the scheduler and workers" in told.stderr
+
+
+# ------------------------------------------------------------------------------ the page
+
+
+def test_the_commands_of_the_page_work_as_they_stand(toy, tmp_path):
+    root, before = toy
+    script = (ROOT / "snippets" / "cluster" / "here.sh").read_text(encoding="utf-8")
+    for word, ours in {
+        "8786": str(free_port()),
+        ".venv/bin/": f"{Path(sys.executable).parent}/",
+        "RO-0001": "RO-0901",
+    }.items():
+        assert word in script
+        script = script.replace(word, ours)
+    with (tmp_path / "said.txt").open("w") as said:
+        process = subprocess.Popen(
+            ["sh", "-c", script],
+            env=os.environ | {"READYONCE_ROOT": str(root)},
+            cwd=tmp_path,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            assert process.wait(120) == 0, (tmp_path / "said.txt").read_text()
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+    assert "As declared." in (tmp_path / "said.txt").read_text()
+    after = bytes_of(root / "snippets")
+    assert [name for name in after if after[name] != before.get(name)] == ["RO-0901/evidence/current.json"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_shows_what_is_tested(language):
+    """`make test-cluster` runs the two files for Slurm, the test above the commands; all others are commands of ours."""
+    page = (ROOT / "docs" / language / "cluster.md").read_text(encoding="utf-8")
+    shown = re.findall(r'8<-- "cluster/([^":]+)', page)
+    assert sorted({*shown} - {"two-hosts.md"}) == ["here.sh", "jobqueue.yaml", "kubernetes.yaml", "slurm.py"]
+    commands = re.findall(r"^(?:python slurm.py 4 )?readyonce (.*)$", page, re.M)
+    assert len(commands) == 3
+    for words in commands:
+        assert cli._parser().parse_args([*shlex.split(words), *(["tcp://x"] if words.endswith("--on") else [])]).on
+    settings = yaml.safe_load((ROOT / "snippets" / "cluster" / "jobqueue.yaml").read_text(encoding="utf-8"))
+    known = yaml.safe_load((Path(dask_jobqueue.__file__).parent / "jobqueue.yaml").read_text(encoding="utf-8"))
+    assert settings["jobqueue"]["slurm"].keys() <= known["jobqueue"]["slurm"].keys()
+    for name in settings["distributed"]["scheduler"]:
+        assert dask.config.get(f"distributed.scheduler.{name}", "") != ""
