@@ -34,8 +34,8 @@ lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its typ
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks
 
-test-cluster: .venv/tests.stamp ## start a Slurm of one node here, and run a verify and a triage on it; neither `test` nor CI does
-	@scripts/system-packages slurm-wlm munge
+test-cluster: .venv/tests.stamp ## a verify and a triage on a Slurm that it starts here, errors on two hosts; as root, and not part of `test` or CI
+	@scripts/system-packages slurm-wlm munge iproute2
 	@$(BIN)/python -m pytest -m cluster tests/cluster
 
 evidence: .venv/tests.stamp ## run everything in every environment, and store what it showed; ON=tcp://... on a Dask cluster

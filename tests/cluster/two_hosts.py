@@ -1,6 +1,6 @@
 """One run of each error family on two hosts: two network namespaces with a link of their own, one rank in each.
 
-python tests/cluster/two_hosts.py writes what it showed to snippets/cluster/two-hosts.json. It needs root.
+python tests/cluster/two_hosts.py writes what it showed to snippets/cluster/two-hosts.json and .md. It needs root.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import datetime
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -95,6 +96,7 @@ def run(known: catalog.Catalog, name: str, names: list[str]) -> dict[str, str | 
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with`, which takes the namespaces away
     known = catalog.load(catalog.find_root()).require_sound()
     described = lab.describe("current", lab.interpreter(known.root, "current"))
     runs = {}
@@ -110,6 +112,14 @@ def main() -> None:
     }
     text = json.dumps({"environment": environment, "runs": runs}, indent=1) + "\n"
     project.write_whole(known.root / STORED, text)
+    project.write_whole(known.root / STORED.with_suffix(".md"), rows(runs))
+
+
+def rows(runs: dict[str, dict[str, str | float | None]]) -> str:
+    """Of the page's table: the family of one host, the run, and how it ended on two."""
+    return "".join(
+        f"| `{family}` | `{it['run']}` | `{it['error'] or it['outcome']}` |\n" for family, it in runs.items()
+    )
 
 
 if __name__ == "__main__":

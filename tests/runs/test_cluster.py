@@ -25,7 +25,7 @@ from readyonce import catalog, cli, cluster, ending, inputs, verify
 from readyonce.schema import Environment, Evidence
 from support.cluster import MISSING, SOME, UNEQUAL, forgetful, until
 from support.hosting import free_port
-from support.project import ROOT, as_in_a_terminal, bytes_of, command
+from support.project import KNOWN, ROOT, as_in_a_terminal, bytes_of, command
 
 REPRO = """
 import json, sys, tempfile, time
@@ -370,3 +370,22 @@ def test_the_page_shows_what_is_tested(language):
     assert settings["jobqueue"]["slurm"].keys() <= known["jobqueue"]["slurm"].keys()
     for name in settings["distributed"]["scheduler"]:
         assert dask.config.get(f"distributed.scheduler.{name}", "") != ""
+
+
+def test_two_hosts_are_as_one_and_each_family_was_tried():
+    """What was stored of them, and what the page shows of it; tests/cluster/ runs it again."""
+    stored = json.loads((ROOT / "snippets" / "cluster" / "two-hosts.json").read_text(encoding="utf-8"))["runs"]
+    assert {family: it["error"] for family, it in stored.items()} == {family: family for family in stored}
+    shown = {
+        it.run.error
+        for it in KNOWN.observed
+        if it.environment == "current" and not it.variant.is_command and it.run.outcome == "error"
+        if it.variant.processes == 2 and it.variant.launcher == "torchrun"
+    }
+    assert stored.keys() == shown and all(
+        KNOWN.run_named(it["run"]).run.error == family for family, it in stored.items()
+    )
+    rows = "".join(f"| `{family}` | `{it['run']}` | `{family}` |\n" for family, it in stored.items())
+    assert (ROOT / "snippets" / "cluster" / "two-hosts.md").read_text(encoding="utf-8") == rows
+    for language in ("en", "zh"):
+        assert re.search(rf"\b{len(stored)}\b", (ROOT / "docs" / language / "cluster.md").read_text(encoding="utf-8"))
