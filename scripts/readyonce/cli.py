@@ -409,7 +409,7 @@ def _path(leaf: Leaf) -> str:
 
 
 def verify_(options: argparse.Namespace) -> int:
-    from readyonce import catalog, verify
+    from readyonce import catalog, inputs, verify
 
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
@@ -424,10 +424,19 @@ def verify_(options: argparse.Namespace) -> int:
         raise _usage(f"{of} is not run in `{options.environment}`, but in: {', '.join(environments)}")
     environments = [options.environment] if options.environment else environments
     wanted = verify.Wanted(options.write, options.isolated, options.missing, options.guard, _say, _progress)
+    if options.on:
+        from readyonce import cluster
+
+        found = cluster.differences(known, incidents, environments, wanted, options.on)
+    else:
+        found = verify.differences(known, incidents, environments, wanted)
     count = 0
-    for difference in verify.differences(known, incidents, environments, wanted):
-        print(printable(difference), file=sys.stderr, flush=True)
-        count += 1
+    try:
+        for difference in found:
+            print(printable(difference), file=sys.stderr, flush=True)
+            count += 1
+    except inputs.Unusable as error:
+        raise _usage(str(error)) from None
     print("As declared." if not count else f"{_count(count, 'difference')}.")
     return DIFFERENT if count else GOOD
 
@@ -454,9 +463,9 @@ def count(options: argparse.Namespace) -> int:
 def _verify_newest(known: Catalog, incidents: list[Incident], options: argparse.Namespace) -> int:
     from readyonce import canary
 
-    if options.write or options.isolated:
+    if options.write or options.isolated or options.on:
         raise _usage(
-            "`--environment newest` stores nothing and runs each variant once: leave out --write and --isolated"
+            "`--environment newest` stores nothing and runs each variant once, here: leave out --write, --isolated and --on"
         )
     report = canary.watch(known, incidents, _say, _progress)
     _progress("")
@@ -766,6 +775,7 @@ def _parser() -> argparse.ArgumentParser:
         "RO-0001 --write",
         "RO-0001 --isolated",
         "RO-0001 --environment deepspeed-0.19.2",
+        "--write --on tcp://scheduler:8786",
         "--environment newest --report changes.md",
     )
     it.add_argument("ids", metavar="ID", nargs="*")
@@ -777,6 +787,11 @@ def _parser() -> argparse.ArgumentParser:
     it.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")
     it.add_argument(
         "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
+    )
+    it.add_argument(
+        "--on",
+        metavar="ADDRESS",
+        help="of a Dask scheduler: run on its workers, which need the same project; judge and store here",
     )
     it.add_argument("--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too")
     it.epilog = f"{it.epilog}" + (

@@ -106,12 +106,24 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
     lists = [requirements, *(path for path in (lock, without) if path.is_file())]
     wanted = "".join(path.read_text(encoding="utf-8") for path in lists)
     stamp = place / "installed.txt"
-    if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
-        say(f"Installing environment {environment} (once) ...")
-        torch = [f"{name}=={version}" for name, version in pins(root, environment).items() if name == "torch"]
-        _install(place, [*torch, *excludes], "--requirements", requirements, *constraints, *excludes)
-        stamp.write_text(wanted, encoding="utf-8")
+    with _one_at_a_time(place):
+        if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
+            say(f"Installing environment {environment} (once) ...")
+            torch = [f"{name}=={version}" for name, version in pins(root, environment).items() if name == "torch"]
+            _install(place, [*torch, *excludes], "--requirements", requirements, *constraints, *excludes)
+            stamp.write_text(wanted, encoding="utf-8")
     return place / "bin" / "python"
+
+
+@contextmanager
+def _one_at_a_time(place: Path) -> Iterator[None]:
+    """Of the processes that share this folder, on one machine or on several, one makes it; the others wait."""
+    import fcntl  # not on Windows, where there is no lab
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back with the file, however its holder ends
+        yield
 
 
 def folder(root: Path, environment: str) -> Path:
@@ -402,8 +414,13 @@ def each_alone(
             yield from (done.result() for done in as_completed(running))
         finally:  # interrupted: end what is under way, or leaving would wait for it
             pool.shutdown(wait=False, cancel_futures=True)
-            for token in list(_under_way):
-                ending.kill(token)
+            end_launches()
+
+
+def end_launches() -> None:
+    """End the launches that this process has under way."""
+    for token in list(_under_way):
+        ending.kill(token)
 
 
 def message_in(log: str) -> str:
@@ -494,11 +511,13 @@ def _compile_once(python: Path) -> None:
     kept = python.parent.parent / "torch-extensions" / "whole"
     if kept.is_dir() or not _deepspeeds(python.parent):
         return
-    with ending.folder() as scratch:
+    with _one_at_a_time(kept), ending.folder() as scratch:
+        if kept.is_dir():
+            return
         run = running([python, "-c", COMPILE], python, scratch, compiled=True)
         with run as process, suppress(subprocess.TimeoutExpired):
             process.wait(COMPILE_LIMIT)
-    kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
+        kept.mkdir(parents=True, exist_ok=True)  # where it did not compile, launches say so
 
 
 @contextmanager

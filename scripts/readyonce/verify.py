@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from readyonce import lab, launch
 from readyonce.catalog import Catalog, Incident, Variant
+from readyonce.facts import Value
 from readyonce.lab import LabError, Observation
-from readyonce.schema import Evidence, Guard, Run
+from readyonce.schema import Environment, Evidence, Guard, Run
 
 
 @dataclass(frozen=True)
@@ -46,38 +47,141 @@ class _Ticker:
         self.progress(f"{self.label}: {self.done} of {self.total}  {seen.variant}")
 
 
+@dataclass(frozen=True)
+class Task:
+    """What is run in one go: variants of an incident in an environment, each by its name."""
+
+    environment: str
+    incident: str
+    variants: tuple[str, ...]
+    unusable: tuple[str, ...] = ()  # of which it is declared that their end says nothing
+    commands: tuple[str, ...] = ()  # whose options are asked for
+    file: str | None = None  # whose variants they are; None: of all files
+
+    @property
+    def label(self) -> str:
+        return f"{self.incident} in {self.environment}{self.file and f', {self.file}' or ''}"
+
+    def by_file(self, incident: Incident) -> list[Task]:
+        """The same in parts, one for each file."""
+        files = dict.fromkeys(incident.variants[name].file for name in (*self.variants, *self.unusable))
+
+        def of(file: str, names: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(name for name in names if incident.variants[name].file == file)
+
+        parts = [
+            replace(self, file=file, variants=of(file, self.variants), unusable=of(file, self.unusable), commands=())
+            for file in files
+        ]
+        return [replace(parts[0], commands=self.commands), *parts[1:]] if parts else [self]
+
+
+@dataclass
+class Measured:
+    """What a task showed. It goes from where it was run to where it is judged and written."""
+
+    seen: _Seen = field(default_factory=_Seen)
+    described: Environment | None = None  # this and the rest only where it is to be written
+    facts: dict[str, dict[str, Value]] = field(default_factory=dict)
+    options: dict[str, list[str]] = field(default_factory=dict)
+    guard: dict[str, dict[str, Any] | None] = field(default_factory=dict)
+    one_device: Evidence | None = None
+
+
+def tasks(
+    known: Catalog, incidents: list[Incident], environments: Iterable[str], wanted: Wanted
+) -> Iterator[tuple[Incident, Task]]:
+    """What there is to run: of each environment the incidents that have it, whole."""
+    for environment in environments:
+        for incident in (it for it in incidents if environment in it.environments):
+            if task := _task(incident, environment, wanted):
+                yield incident, task
+
+
+def _task(incident: Incident, environment: str, wanted: Wanted) -> Task | None:
+    recorded = incident.evidence.get(environment)
+    if wanted.guard:
+        watched = [
+            run.variant
+            for run in (recorded.runs if recorded else [])
+            if not incident.variants[run.variant].is_command
+            and run.outcome != "hang"
+            and not (wanted.missing and run.guard)
+        ]
+        return Task(environment, incident.id, tuple(watched)) if watched else None
+    variants = [name for name, it in incident.variants.items() if environment in it.declared]
+    if wanted.missing:
+        variants = [name for name in variants if not incident.run(name, environment)]
+        if not variants:
+            return None
+    unusable = [name for name, it in incident.variants.items() if environment in it.unusable]
+    commands = [command for command, where in incident.file.commands.items() if environment in where]
+    return Task(environment, incident.id, tuple(variants), tuple(unusable), tuple(commands))
+
+
 def differences(
     known: Catalog, incidents: list[Incident], environments: Iterable[str], wanted: Wanted
 ) -> Iterator[str]:
     """Run the incidents in each environment that they have; yields a text for each difference. What is written is told."""
-    for environment in environments:
-        for incident in (it for it in incidents if environment in it.environments):
-            try:
-                yield from _differences(known, incident, environment, wanted)
-            except LabError as error:  # the other environments do not stop for it
-                recorded = incident.evidence.get(environment)
-                if recorded and recorded.not_run:
-                    print(f"{incident.id} in {environment}: not run; it is recorded why", flush=True)
-                else:
-                    yield f"{incident.id} in {environment}: {error}"
-                if wanted.write and not (recorded and recorded.runs):  # what once ran is not thrown away
-                    lab.write(incident, lab.not_run(known.root, environment, str(error)))
+    for incident, task in tasks(known, incidents, environments, wanted):
+        try:
+            measured = measure(known, task, wanted)
+        except LabError as error:  # the other environments do not stop for it
+            yield from not_run(known, incident, task.environment, error, wanted)
+        else:
+            yield from conclude(known, incident, task.environment, [measured], wanted)
 
 
-def _differences(known: Catalog, incident: Incident, environment: str, wanted: Wanted) -> list[str]:
+def measure(known: Catalog, task: Task, wanted: Wanted) -> Measured:
+    """Run a task; judges and writes nothing. Raises `LabError` where it cannot be run."""
+    incident, environment = known.incidents[task.incident], task.environment
     python = lab.interpreter(known.root, environment, wanted.say)
+    variants = [incident.variants[name] for name in task.variants]
     if wanted.guard:
-        return _watch(known, incident, environment, python, wanted)
-    variants = [it for it in incident.variants.values() if environment in it.declared]
-    if wanted.missing:
-        variants = [it for it in variants if not incident.run(it.name, environment)]
-        if not variants:
-            return []
+        return Measured(guard=_watched(known, incident, variants, python, wanted, task.label))
+    seen = _run(known, incident, environment, variants, [incident.variants[it] for it in task.unusable], python, wanted)
+    if not wanted.write:
+        return Measured(seen)
+    described = lab.describe(environment, python)
+    facts = lab.facts_of(known, incident, variants, python, described.versions)
+    measured = Measured(seen, described, facts)
+    if any(_judge(incident, environment, seen, "", against_stored=False)) or _disagreeing(measured):
+        return measured  # it will not be stored: no more is needed
+    if environment == "current":
+        still = (it for it in variants if not it.is_command and it.declared[environment].outcome != "hang")
+        measured.guard = dict(lab.guarded(known, incident, still, python))
+        if gpu := lab.gpu():
+            mine = replace(incident, variants={it.name: it for it in variants})
+            measured.one_device = lab.on_one_device(known, mine, gpu, python)
+    measured.options = {command: lab.options_of(python, command) for command in task.commands}
+    return measured
+
+
+def not_run(known: Catalog, incident: Incident, environment: str, error: LabError, wanted: Wanted) -> Iterator[str]:
+    """Of what could not be run: whether it is known why. To be written, the reason is, but for what once ran."""
+    recorded = incident.evidence.get(environment)
+    if recorded and recorded.not_run:
+        print(f"{incident.id} in {environment}: not run; it is recorded why", flush=True)
+    else:
+        yield f"{incident.id} in {environment}: {error}"
+    if wanted.write and not (recorded and recorded.runs):  # what once ran is not thrown away
+        lab.write(incident, lab.not_run(known.root, environment, str(error)))
+
+
+def conclude(known: Catalog, incident: Incident, environment: str, parts: list[Measured], wanted: Wanted) -> list[str]:
+    """Judge what the tasks of an incident showed, the parts of one environment, and store it where that is wanted and
+    nothing speaks against it. Returns a text for each difference."""
+    if wanted.guard:
+        return _watch(incident, environment, {name: it for part in parts for name, it in part.guard.items()}, wanted)
     label = f"{incident.id} in {environment}"
-    seen = _run(known, incident, environment, variants, python, wanted, label)
+    seen = _Seen(
+        [it for part in parts for it in part.seen.together],
+        {name: it for part in parts for name, it in part.seen.alone.items()},
+        [it for part in parts for it in part.seen.unusable],
+    )
     faults = list(_judge(incident, environment, seen, label, against_stored=not wanted.write))
     if wanted.write:
-        return faults + _store(known, incident, environment, variants, python, seen, wanted, label, sound=not faults)
+        return faults + _store(known, incident, environment, parts, seen, wanted, label, sound=not faults)
     count = len(seen.together) + len(seen.alone)
     print(f"{label}: {count} {'run' if count == 1 else 'runs'}", flush=True)
     return faults
@@ -88,15 +192,14 @@ def _run(
     incident: Incident,
     environment: str,
     variants: list[Variant],
+    unusable: list[Variant],
     python: Path,
     wanted: Wanted,
-    label: str,
 ) -> _Seen:
     """Repros together, repeated by their outcome; alone too when it is to be written; then the frameworks' commands."""
-    seen = _Seen()
+    seen, label = _Seen(), f"{incident.id} in {environment}"
     repros = [it for it in variants if not it.is_command]
     commands = [it for it in variants if it.is_command]
-    unusable = [it for it in incident.variants.values() if environment in it.unusable]
     if not wanted.isolated and repros:
         # A variant that hangs would take the others' launch with it.
         hanging = [it for it in repros if it.declared[environment].outcome == "hang"]
@@ -140,67 +243,85 @@ def _judge(incident: Incident, environment: str, seen: _Seen, label: str, agains
             yield f"{label}: {run.variant}: gradient error {is_now:.3g}, stored {was:.3g}"
 
 
+def _disagreeing(measured: Measured) -> list[str]:
+    return lab.summarise(measured.seen.together, measured.seen.alone, measured.facts)[1]
+
+
 def _store(
     known: Catalog,
     incident: Incident,
     environment: str,
-    variants: list[Variant],
-    python: Path,
+    parts: list[Measured],
     seen: _Seen,
     wanted: Wanted,
     label: str,
     sound: bool,
 ) -> list[str]:
     """Write the evidence, when all is `sound` and all repeats agree; returns why not."""
-    described = lab.describe(environment, python)
-    facts = lab.facts_of(known, incident, variants, python, described.versions)
+    facts = {name: told for part in parts for name, told in part.facts.items()}
     runs, disagreeing = lab.summarise(seen.together, seen.alone, facts)
-    if disagreeing or not sound:
-        faults = [f"{label}: {line}" for line in disagreeing]
+    described, apart = _described(parts)
+    if disagreeing or apart or not sound:
+        faults = [f"{label}: {line}" for line in (*disagreeing, *apart)]
         return [*faults, f"{label}: evidence not written, because of the lines above"]
     stored = incident.evidence.get(environment)
     if wanted.missing and stored and stored.runs:
         if stored.environment.versions != described.versions:
             return [f"{label}: its versions are not those of the stored runs: run it without --missing"]
         runs = [*stored.runs, *runs]
-    if environment == "current":
-        still = (it for it in variants if not it.is_command and it.declared[environment].outcome != "hang")
-        runs = _with_guard(runs, dict(lab.guarded(known, incident, still, python)))
+    runs = _with_guard(runs, {name: words for part in parts for name, words in part.guard.items()})
     evidence = Evidence(
         environment=described,
-        options={
-            command: lab.options_of(python, command)
-            for command, where in incident.file.commands.items()
-            if environment in where
-        },
-        runs=runs,
-        unusable=lab.summarise([], {ended.variant: ended for ended in seen.unusable}, facts)[0],
+        options={command: options for part in parts for command, options in part.options.items()},
+        runs=_in_order(incident, runs),
+        unusable=_in_order(incident, lab.summarise([], {it.variant: it for it in seen.unusable}, facts)[0]),
     )
     print(f"{label}: wrote {lab.write(incident, evidence).relative_to(known.root)}", flush=True)
-    if environment == "current" and (gpu := lab.gpu()):
-        on_gpu = lab.on_one_device(known, incident, gpu, python)
-        print(f"{label}: wrote {lab.write(incident, on_gpu).relative_to(known.root)}", flush=True)
+    if (on_gpu := [it.one_device for it in parts if it.one_device]) and len(on_gpu) == len(parts):
+        runs = _in_order(incident, [run for it in on_gpu for run in it.runs])
+        print(
+            f"{label}: wrote {lab.write(incident, on_gpu[0].model_copy(update={'runs': runs})).relative_to(known.root)}",
+            flush=True,
+        )
     return []
+
+
+def _described(parts: list[Measured]) -> tuple[Environment, list[str]]:
+    """The one environment of all parts, and how they differ where it is not one: evidence names one only."""
+    told = [it.described for it in parts if it.described]
+    latest = max(told, key=lambda it: it.date)
+    words = [it.model_dump(exclude={"date"}) for it in told]
+    apart = [
+        f"its files were run with {key} that differ: {' and '.join(sorted({str(it[key]) for it in words}))}"
+        for key in words[0]
+        if any(it[key] != words[0][key] for it in words)
+    ]
+    return latest, apart
+
+
+def _in_order(incident: Incident, runs: list[Run]) -> list[Run]:
+    """As they are declared: in which order, in how many parts and when they were run says nothing."""
+    return sorted(runs, key=lambda run: list(incident.variants).index(run.variant))
 
 
 # ------------------------------------------------------------------------------ the guard
 
 
-def _watch(known: Catalog, incident: Incident, environment: str, python: Path, wanted: Wanted) -> list[str]:
-    """Run each variant once with the guard, which only records; store it, or compare it with what is stored."""
-    recorded, label = incident.evidence[environment], f"{incident.id} in {environment}"
-    variants = [
-        incident.variants[run.variant]
-        for run in recorded.runs
-        if not incident.variants[run.variant].is_command
-        and run.outcome != "hang"
-        and not (wanted.missing and run.guard)
-    ]
+def _watched(
+    known: Catalog, incident: Incident, variants: list[Variant], python: Path, wanted: Wanted, label: str
+) -> dict[str, dict[str, Any] | None]:
+    """Run each variant once with the guard, which only records: what it said."""
     said: dict[str, dict[str, Any] | None] = {}
     for name, words in lab.guarded(known, incident, variants, python):
         said[name] = words
         wanted.progress(f"{label}: {len(said)} of {len(variants)}  {name}")
     wanted.progress("")
+    return said
+
+
+def _watch(incident: Incident, environment: str, said: dict[str, dict[str, Any] | None], wanted: Wanted) -> list[str]:
+    """Store what the guard said, or compare it with what is stored."""
+    recorded, label = incident.evidence[environment], f"{incident.id} in {environment}"
     watched = _with_guard(recorded.runs, said)
     if wanted.write:
         lab.write(incident, recorded.model_copy(update={"runs": watched}))

@@ -1,0 +1,391 @@
+"""`verify --on`: the evidence of a cluster is that of a local run, whoever is killed meanwhile."""
+
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import dask
+import dask_jobqueue
+import psutil
+import pytest
+import yaml
+from distributed import Client, LocalCluster, get_worker
+
+from readyonce import catalog, cli, cluster, ending, inputs, verify
+from readyonce.schema import Environment, Evidence
+from support.cluster import MISSING, SOME, UNEQUAL, forgetful, until
+from support.hosting import free_port
+from support.project import KNOWN, ROOT, as_in_a_terminal, bytes_of, command
+
+REPRO = """
+import json, sys, tempfile, time
+import torch.distributed as dist
+VARIANTS = dict.fromkeys(["fine", "sleeps", "fills"])
+def run(variant):
+    if variant == "sleeps":
+        time.sleep(3600)
+    if variant == "fills":
+        with tempfile.NamedTemporaryFile(delete=False) as file:
+            while True:
+                file.write(bytes(4096))
+                file.flush()
+    return {"variant": variant, "outcome": "match", "gradient_error": 0.0}
+if __name__ == "__main__":
+    dist.init_process_group("gloo")
+    print("RESULT", json.dumps(run(sys.argv[1])), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+"""
+INCIDENT = """
+id: {id}
+status: active
+title: &t {{en: x, zh: x}}
+short: *t
+summary: *t
+tags: {{framework: [x], strategy: [x], hardware: [x], symptom: [*t]}}
+reported: {{date: "2026-01-01", source: "a/b#1", hardware: *t}}
+errors: []
+fix: {{option: --x, command: x, variant: {name}, text: *t}}
+affected: []
+files: {{repro.py: [current]}}
+time_limit: 300
+variants: {{{name}: {{text: *t, outcome: match}}}}
+claims: {{}}
+"""
+
+
+def workers(root: Path, number: int, threads: int = 1) -> LocalCluster:
+    """Workers of their own processes that see a copy of the project."""
+    return LocalCluster(
+        n_workers=number,
+        threads_per_worker=threads,
+        host="127.0.0.1",
+        dashboard_address=None,
+        env={"READYONCE_ROOT": str(root)},
+    )
+
+
+def launched() -> list[psutil.Process]:
+    """What labs below these tests have launched; the watchers that end it are not among it."""
+    found, tests = [], os.environ[ending.TOKEN]
+    for process in psutil.process_iter():
+        try:
+            told = process.environ()
+            if told.get("READYONCE_ROOT", "").startswith(MARK) and told.get(ending.TOKEN, tests) != tests:
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+MARK = ""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mine(tmp_path_factory):
+    """Other labs may be at work on this machine: ours know a project below this folder."""
+    global MARK
+    MARK = str(tmp_path_factory.getbasetemp())
+    yield
+    assert until(lambda: not launched()), launched()
+
+
+@pytest.fixture
+def toy(tmp_path):
+    """Three incidents that train nothing, each with evidence that a worker's death must not touch: (root, its files)."""
+    root = tmp_path / "toy"
+    for id, name in {"RO-0901": "fine", "RO-0902": "sleeps", "RO-0903": "fills"}.items():
+        folder = root / "snippets" / id
+        folder.mkdir(parents=True)
+        (folder / "repro.py").write_text(REPRO)
+        (folder / "incident.yml").write_text(INCIDENT.format(id=id, name=name))
+        stored = Environment(name="current", date="2026-01-01", python="", platform="", world_size=2, versions={})
+        evidence = Evidence(environment=stored, runs=[], not_run="as it was")
+        (folder / "evidence").mkdir()
+        (folder / "evidence" / "current.json").write_text(evidence.model_dump_json())
+    shutil.copy(ROOT / "snippets" / "diagnose.yml", root / "snippets")
+    (root / "docs").mkdir()
+    return root, bytes_of(root / "snippets")
+
+
+def verified(root, ids, address, hear=lambda line: None, missing=False):
+    """With `--write`: the differences, and the lines that were told."""
+    known, told = catalog.load(root).require_sound(), SimpleNamespace(lines=[])
+
+    def say(line):
+        told.lines.append(line)
+        hear(line)
+
+    wanted = verify.Wanted(write=True, missing=missing, say=say)
+    incidents = [known.incidents[id] for id in ids]
+    told.differences = list(cluster.differences(known, incidents, ["current"], wanted, address))
+    return told
+
+
+def kill_when_it_trains(dask_cluster: LocalCluster, line: str) -> str:
+    """Kill -9 for the worker that says it runs something, once what it has launched is there. Its name."""
+    name = re.match(r"(\d+) on", line)[1]
+    worker = psutil.Process(dask_cluster.workers[int(name)].pid)
+
+    def kill():
+        assert until(lambda: any("torch.distributed.run" in it.cmdline() for it in worker.children(recursive=True)))
+        worker.kill()
+
+    threading.Thread(target=kill).start()
+    return name
+
+
+# ------------------------------------------------------------------------------ the same evidence
+
+
+def test_evidence_is_that_of_a_local_run_though_a_worker_is_killed_in_the_middle(tmp_path):
+    copy, stored = forgetful(tmp_path / "copy")
+
+    def written():
+        return [path.read_text(encoding="utf-8") for path in stored]
+
+    here = command(*MISSING, root=copy)
+    assert here.returncode == 0, here.stderr
+    local, killed = written(), []
+    for path, text in stored.items():
+        path.write_text(text, encoding="utf-8")
+
+    def hear(line):
+        if "runs RO-0011 in current, repro.py" in line and not killed:
+            killed.append(kill_when_it_trains(dask_cluster, line))
+
+    with workers(copy, 2, threads=3) as dask_cluster:
+        told = verified(copy, [*SOME], dask_cluster.scheduler_address, hear, missing=True)
+    assert told.differences == [], told
+    assert killed and any("has gone" in line for line in told.lines), told.lines
+    assert sum("runs RO-0011 in current, repro.py" in line for line in told.lines) == 2, told.lines
+    for mine, other, names in zip(local, written(), SOME.values()):
+        assert {run["variant"] for run in json.loads(other)["runs"]} >= set(names)
+        # Byte for byte: the same keys in the same order, in the same form.
+        assert UNEQUAL.sub("", other) == UNEQUAL.sub("", mine) and len(UNEQUAL.findall(mine)) > 10
+
+
+def test_a_worker_runs_one_task_at_a_time_whatever_its_threads():
+    def at_work():
+        started = time.time()
+        time.sleep(0.5)
+        return get_worker().address, started, time.time()
+
+    with workers(ROOT, 1, threads=4) as dask_cluster, Client(dask_cluster) as client:
+        client.register_plugin(cluster._one_at_a_time())
+        client.register_plugin(cluster._one_at_a_time())  # a second client's
+        futures = [client.submit(at_work, resources={cluster.LAUNCH: 1}, pure=False) for _ in range(8)]
+        dask_cluster.scale(2)
+        client.wait_for_workers(2, timeout=60)  # one that comes later takes its part, by the same rule
+        futures += [client.submit(at_work, resources={cluster.LAUNCH: 1}, pure=False) for _ in range(4)]
+        spans = sorted(client.gather(futures))
+    assert len({address for address, _, _ in spans}) == 2
+    for (address, _, ended), (after, started, _) in itertools.pairwise(spans):
+        assert address != after or started >= ended
+
+
+# ------------------------------------------------------------------------------ what cannot be run
+
+
+def test_what_no_worker_can_run_leaves_its_evidence_and_is_told(toy):
+    root, before = toy
+    with dask.config.set({"distributed.scheduler.allowed-failures": 0}), workers(root, 1) as dask_cluster:
+
+        def hear(line):
+            if "runs RO-0902" in line:
+                kill_when_it_trains(dask_cluster, line)
+
+        told = verified(root, ["RO-0902"], dask_cluster.scheduler_address, hear)
+    assert len(told.differences) == 1 and "RO-0902 in current, repro.py: not run on tcp" in told.differences[0]
+    assert "its stored evidence is as it was. KilledWorker" in told.differences[0]
+    assert bytes_of(root / "snippets") == before
+    assert until(lambda: not launched())
+
+
+def test_a_full_disk_of_a_worker_leaves_the_evidence_and_is_told(toy, tmp_path, monkeypatch):
+    """On a real one, of 1 MB. What another file of the same run shows is stored."""
+    root, before = toy
+    monkeypatch.setattr(cluster, "RETRIES", 0)
+    (small := tmp_path / "small").mkdir()
+    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    prepare = f"mount -t tmpfs -o size=1m none {small}"
+    if subprocess.run([*mount, prepare], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount a disk of his own")
+    with workers(root, 0) as dask_cluster:
+        work = f"{prepare} && exec {sys.executable} -m dask worker {dask_cluster.scheduler_address}"
+        worker = subprocess.Popen(
+            [*mount, f"{work} --no-nanny --nthreads 1 --no-dashboard --local-directory {tmp_path}/dask"],
+            env=os.environ | {"READYONCE_ROOT": str(root), "TMPDIR": str(small)},
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            dask_cluster.wait_for_workers(1, timeout=60)
+            told = verified(root, ["RO-0903", "RO-0901"], dask_cluster.scheduler_address)
+        finally:
+            worker.terminate()
+            worker.wait(30)
+    assert len(told.differences) == 1 and told.differences[0].startswith("RO-0903 in current, repro.py: not run on")
+    assert "No space left on device, so this run says nothing" in told.differences[0]
+    after = bytes_of(root / "snippets")
+    assert [name for name in after if after[name] != before.get(name)] == ["RO-0901/evidence/current.json"]
+
+
+def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy):
+    root, before = toy
+    port = free_port()
+    scheduler = subprocess.Popen(
+        [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
+        stderr=subprocess.DEVNULL,
+    )
+    address = f"tcp://127.0.0.1:{port}"
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "dask", "worker", address, "--nthreads", "1", "--no-dashboard", "--death-timeout", "30"],
+        env=os.environ | {"READYONCE_ROOT": str(root)},
+        cwd=root.parent,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        with Client(address, timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+
+        def hear(line):
+            if "runs RO-0902" in line:
+                scheduler.kill()
+
+        with dask.config.set({"distributed.comm.timeouts.connect": 3}):
+            told = verified(root, ["RO-0902"], address, hear)
+        assert len(told.differences) == 1 and "its stored evidence is as it was" in told.differences[0], told
+        assert bytes_of(root / "snippets") == before
+        assert worker.wait(60) is not None, "it ends with its scheduler"
+        assert until(lambda: not launched())
+    finally:
+        for process in (worker, scheduler):
+            process.kill()
+            process.wait()
+
+
+def test_who_leaves_ends_what_runs_for_him(toy):
+    root, before = toy
+    with workers(root, 1) as dask_cluster:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "readyonce.cli",
+                "verify",
+                "RO-0902",
+                "--write",
+                "--on",
+                dask_cluster.scheduler_address,
+            ],
+            env=os.environ | {"READYONCE_ROOT": str(root)},
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=as_in_a_terminal,
+        )
+        assert "runs RO-0902 in current, repro.py" in process.stderr.readline()
+        assert until(launched)
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=60)[1]
+        assert process.returncode == 130 and "Traceback" not in said, said
+        assert until(lambda: not launched()), "it trains for nobody"
+        with Client(dask_cluster) as client:
+            assert client.submit(lambda: 1).result(timeout=30) == 1, "the worker is there for the next"
+    assert bytes_of(root / "snippets") == before
+
+
+def test_bad_usage(toy, monkeypatch):
+    root, _ = toy
+    address = f"tcp://127.0.0.1:{free_port()}"
+    monkeypatch.setattr(cluster, "PATIENCE", 2)
+    with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}"):
+        verified(root, ["RO-0901"], address)
+    with workers(root, 0) as dask_cluster:
+        with pytest.raises(inputs.Unusable, match="has no workers: start some"):
+            verified(root, ["RO-0901"], dask_cluster.scheduler_address)
+        dask_cluster.scale(1)
+        dask_cluster.wait_for_workers(1, timeout=60)
+        (root / "snippets" / "RO-0901" / "repro.py").write_text(REPRO + "# mended\n")
+        verify_it = ("verify", "RO-0901", "--environment", "current", "--on", dask_cluster.scheduler_address)
+        elsewhere = Path(shutil.copytree(root, root.parent / "elsewhere"))
+        (elsewhere / "snippets" / "RO-0901" / "repro.py").write_text(REPRO)
+        told = command(*verify_it, root=elsewhere)
+        assert told.returncode == 2 and f"{root} is not in the state of the project here" in told.stderr, told.stderr
+        assert "1 of the scheduler and workers" in told.stderr
+
+
+# ------------------------------------------------------------------------------ the page
+
+
+def test_the_commands_of_the_page_work_as_they_stand(toy, tmp_path):
+    root, before = toy
+    script = (ROOT / "snippets" / "cluster" / "here.sh").read_text(encoding="utf-8")
+    for word, ours in {
+        "8786": str(free_port()),
+        ".venv/bin/": f"{Path(sys.executable).parent}/",
+        "RO-0001": "RO-0901",
+    }.items():
+        assert word in script
+        script = script.replace(word, ours)
+    with (tmp_path / "said.txt").open("w") as said:
+        process = subprocess.Popen(
+            ["sh", "-c", script],
+            env=os.environ | {"READYONCE_ROOT": str(root)},
+            cwd=tmp_path,
+            stdout=said,
+            stderr=said,
+            start_new_session=True,
+        )
+        try:
+            assert process.wait(120) == 0, (tmp_path / "said.txt").read_text()
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+    assert "As declared." in (tmp_path / "said.txt").read_text()
+    after = bytes_of(root / "snippets")
+    assert [name for name in after if after[name] != before.get(name)] == ["RO-0901/evidence/current.json"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_shows_what_is_tested(language):
+    """`make test-cluster` runs the two files for Slurm, the test above the commands; all others are commands of ours."""
+    page = (ROOT / "docs" / language / "cluster.md").read_text(encoding="utf-8")
+    shown = re.findall(r'8<-- "cluster/([^":]+)', page)
+    assert sorted({*shown} - {"two-hosts.md"}) == ["here.sh", "jobqueue.yaml", "kubernetes.yaml", "slurm.py"]
+    commands = re.findall(r"^(?:python slurm.py 4 )?readyonce (.*)$", page, re.M)
+    assert len(commands) == 3
+    for words in commands:
+        assert cli._parser().parse_args([*shlex.split(words), *(["tcp://x"] if words.endswith("--on") else [])]).on
+    settings = yaml.safe_load((ROOT / "snippets" / "cluster" / "jobqueue.yaml").read_text(encoding="utf-8"))
+    known = yaml.safe_load((Path(dask_jobqueue.__file__).parent / "jobqueue.yaml").read_text(encoding="utf-8"))
+    assert settings["jobqueue"]["slurm"].keys() <= known["jobqueue"]["slurm"].keys()
+    for name in settings["distributed"]["scheduler"]:
+        assert dask.config.get(f"distributed.scheduler.{name}", "") != ""
+
+
+def test_two_hosts_are_as_one_and_each_family_was_tried():
+    """What was stored of them, and what the page shows of it; tests/cluster/ runs it again."""
+    stored = json.loads((ROOT / "snippets" / "cluster" / "two-hosts.json").read_text(encoding="utf-8"))["runs"]
+    assert {family: it["error"] for family, it in stored.items()} == {family: family for family in stored}
+    shown = {
+        it.run.error
+        for it in KNOWN.observed
+        if it.environment == "current" and not it.variant.is_command and it.run.outcome == "error"
+        if it.variant.processes == 2 and it.variant.launcher == "torchrun"
+    }
+    assert stored.keys() == shown and all(
+        KNOWN.run_named(it["run"]).run.error == family for family, it in stored.items()
+    )
+    rows = "".join(f"| `{family}` | `{it['run']}` | `{family}` |\n" for family, it in stored.items())
+    assert (ROOT / "snippets" / "cluster" / "two-hosts.md").read_text(encoding="utf-8") == rows
+    for language in ("en", "zh"):
+        assert re.search(rf"\b{len(stored)}\b", (ROOT / "docs" / language / "cluster.md").read_text(encoding="utf-8"))

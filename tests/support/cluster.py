@@ -1,0 +1,44 @@
+"""What the tests of clusters share: a project of which a few runs are forgotten, so that a verify has little to do."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import time
+from pathlib import Path
+
+from readyonce import lab
+from support.project import ROOT, copy_of
+
+# A few variants of each: what a run takes on a loaded machine, it takes twice.
+SOME = {"RO-0009": ["single-own-grad"], "RO-0011": ["ddp-loop", "ddp-everything"]}
+MISSING = ("verify", *SOME, "--environment", "current", "--write", "--missing")
+# What two runs may not have in common: times, and what their hosts are.
+UNEQUAL = re.compile(r'"(date|seconds|seconds_per_step|peak_memory|platform|python|device)": [^\n]*')
+
+
+def evidence_of(copy: Path) -> list[Path]:
+    return [copy / "snippets" / id / "evidence" / "current.json" for id in SOME]
+
+
+def forgetful(place: Path) -> tuple[Path, dict[Path, str]]:
+    """A copy of the project that lacks the runs of SOME, and its evidence: path → text."""
+    copy, texts = copy_of(ROOT, place), {}
+    # Whose torch this is, the machine decides.
+    versions = lab.describe("current", Path(sys.executable)).versions
+    for path, names in zip(evidence_of(copy), SOME.values()):
+        evidence = json.loads(path.read_text(encoding="utf-8"))
+        evidence["runs"] = [run for run in evidence["runs"] if run["variant"] not in names]
+        evidence["environment"]["versions"] = versions
+        texts[path] = json.dumps(evidence)
+        path.write_text(texts[path], encoding="utf-8")
+    return copy, texts
+
+
+def until(condition, seconds: float = 60):
+    """What the condition says as soon as it holds, or after that time."""
+    limit = time.monotonic() + seconds
+    while not condition() and time.monotonic() < limit:
+        time.sleep(0.1)
+    return condition()
