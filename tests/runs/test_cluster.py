@@ -212,6 +212,19 @@ def test_what_no_worker_can_run_leaves_its_evidence_and_is_told(toy):
     assert until(lambda: not launched())
 
 
+def test_where_no_worker_is_left_it_is_told_after_the_time_that_dask_is_given(toy):
+    root, before = toy
+    with dask.config.set({"distributed.scheduler.no-workers-timeout": "3s"}), workers(root, 1) as dask_cluster:
+
+        def hear(line):
+            if "runs RO-0902" in line:
+                threading.Thread(target=dask_cluster.scale, args=(0,)).start()
+
+        told = verified(root, ["RO-0902"], dask_cluster.scheduler_address, hear)
+    assert len(told.differences) == 1 and "its stored evidence is as it was. NoWorker" in told.differences[0], told
+    assert bytes_of(root / "snippets") == before
+
+
 def test_a_full_disk_of_a_worker_leaves_the_evidence_and_is_told(toy, tmp_path, monkeypatch):
     """On a real one, of 16 MB. What another file of the same run shows is stored."""
     root, before = toy
