@@ -212,13 +212,26 @@ def test_what_no_worker_can_run_leaves_its_evidence_and_is_told(toy):
     assert until(lambda: not launched())
 
 
+def test_where_no_worker_is_left_it_is_told_after_the_time_that_dask_is_given(toy):
+    root, before = toy
+    with dask.config.set({"distributed.scheduler.no-workers-timeout": "3s"}), workers(root, 1) as dask_cluster:
+
+        def hear(line):
+            if "runs RO-0902" in line:
+                threading.Thread(target=dask_cluster.scale, args=(0,)).start()
+
+        told = verified(root, ["RO-0902"], dask_cluster.scheduler_address, hear)
+    assert len(told.differences) == 1 and "its stored evidence is as it was. NoWorker" in told.differences[0], told
+    assert bytes_of(root / "snippets") == before
+
+
 def test_a_full_disk_of_a_worker_leaves_the_evidence_and_is_told(toy, tmp_path, monkeypatch):
-    """On a real one, of 1 MB. What another file of the same run shows is stored."""
+    """On a real one, of 16 MB. What another file of the same run shows is stored."""
     root, before = toy
     monkeypatch.setattr(cluster, "RETRIES", 0)
     (small := tmp_path / "small").mkdir()
     mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    prepare = f"mount -t tmpfs -o size=1m none {small}"
+    prepare = f"mount -t tmpfs -o size=16m none {small}"
     if subprocess.run([*mount, prepare], capture_output=True).returncode:
         pytest.skip("this system lets nobody mount a disk of his own")
     with workers(root, 0) as dask_cluster:
@@ -240,8 +253,9 @@ def test_a_full_disk_of_a_worker_leaves_the_evidence_and_is_told(toy, tmp_path, 
     assert [name for name in after if after[name] != before.get(name)] == ["RO-0901/evidence/current.json"]
 
 
-def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy):
+def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy, monkeypatch):
     root, before = toy
+    monkeypatch.setattr(cluster, "PATIENCE", 5)  # so long it is looked for again
     port = free_port()
     scheduler = subprocess.Popen(
         [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
@@ -249,7 +263,7 @@ def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy):
     )
     address = f"tcp://127.0.0.1:{port}"
     worker = subprocess.Popen(
-        [sys.executable, "-m", "dask", "worker", address, "--nthreads", "1", "--no-dashboard", "--death-timeout", "30"],
+        [sys.executable, "-m", "dask", "worker", address, "--nthreads", "1", "--no-dashboard", "--death-timeout", "10"],
         env=os.environ | {"READYONCE_ROOT": str(root)},
         cwd=root.parent,
         stderr=subprocess.DEVNULL,
