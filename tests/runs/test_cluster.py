@@ -28,15 +28,16 @@ from support.hosting import free_port
 from support.project import KNOWN, ROOT, as_in_a_terminal, bytes_of, command
 
 REPRO = """
-import json, sys, tempfile, time
+import json, os, sys, tempfile, time
 import torch.distributed as dist
 VARIANTS = dict.fromkeys(["fine", "sleeps", "fills"])
 def run(variant):
     if variant == "sleeps":
         time.sleep(3600)
     if variant == "fills":
-        with tempfile.NamedTemporaryFile(delete=False) as file:
-            while True:
+        # In no other folder when this one is full; and no more than 64 MB, should it not be the small disk.
+        with tempfile.NamedTemporaryFile(delete=False, dir=os.environ["TMPDIR"]) as file:
+            for _ in range(16384):
                 file.write(bytes(4096))
                 file.flush()
     return {"variant": variant, "outcome": "match", "gradient_error": 0.0}

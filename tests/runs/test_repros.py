@@ -1,5 +1,6 @@
 """A repro is one file that a reader can copy: it stands alone and names its variants."""
 
+import ast
 import importlib.util
 import json
 import re
@@ -25,9 +26,16 @@ def loaded(incident, path):
 
 @pytest.mark.parametrize("incident, name", REPROS)
 def test_variants_are_those_declared(known, incident, name):
-    module = loaded(incident, known.incidents[incident].folder / name)
+    path = known.incidents[incident].folder / name
     declared = [variant.name for variant in known.incidents[incident].variants.values() if variant.file == name]
-    assert sorted(module.VARIANTS) == sorted(declared)
+    try:
+        written = loaded(incident, path).VARIANTS
+    except ModuleNotFoundError:  # it needs packages that are not here; its table is a plain one
+        assert "current" not in known.incidents[incident].file.files[name]
+        assigned = (it for it in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(it, ast.Assign))
+        (table,) = (it.value for it in assigned if ast.unparse(it.targets[0]) == "VARIANTS")
+        written = [key.value for key in table.keys]
+    assert sorted(written) == sorted(declared)
 
 
 def test_the_config_on_the_page_is_the_one_that_was_run(known):
