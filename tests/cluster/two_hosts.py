@@ -118,7 +118,8 @@ def main() -> None:
 def rows(runs: dict[str, dict[str, str | float | None]]) -> str:
     """Of the page's table: the family of one host, the run, and how it ended on two."""
     return "".join(
-        f"| `{family}` | `{it['run'].replace('/', ' ')}` | `{it['error'] or it['outcome']}` |\n" for family, it in runs.items()
+        f"| `{family}` | `{it['run'].replace('/', ' ')}` | `{it['error'] or it['outcome']}` |\n"
+        for family, it in runs.items()
     )
 
 
