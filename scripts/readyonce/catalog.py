@@ -127,6 +127,8 @@ class Observed:
     environment: str
     run: Run
     facts: dict[str, Value]
+    filled: dict[str, Value]  # the facts, with the usual value of each that it says nothing of
+    unusual: frozenset[str]  # the facts with a usual value of which it has another
 
     @property
     def name(self) -> str:
@@ -192,13 +194,17 @@ class Catalog:
     @cached_property
     def observed(self) -> list[Observed]:
         """Every run of every incident, with its facts. Whatever judges, judges these."""
-        return [
-            Observed(incident, variant, environment, run, self._facts(incident, variant, evidence.environment, run))
-            for incident in self.incidents.values()
-            for environment, evidence in incident.evidence.items()
-            for run in evidence.runs
-            if (variant := incident.variants.get(run.variant))
-        ]
+        usual: dict[str, Value] = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
+        found = []
+        for incident in self.incidents.values():
+            for environment, evidence in incident.evidence.items():
+                for run in evidence.runs:
+                    if variant := incident.variants.get(run.variant):
+                        facts = self._facts(incident, variant, evidence.environment, run)
+                        filled = usual | facts
+                        unusual = frozenset(name for name, value in usual.items() if filled[name] != value)
+                        found.append(Observed(incident, variant, environment, run, facts, filled, unusual))
+        return found
 
     def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
         """What the run told, and of the environment what it used."""
@@ -210,6 +216,13 @@ class Catalog:
         }
         launch: dict[str, Value] = {"launcher": variant.launcher, "processes": variant.processes, "framework": "none"}
         return {**launch, "device": environment.device, **versions, **run.facts}
+
+    def listed(self, page: str) -> list[FamilyFile]:
+        """The error families of one kind: those with a page of their `own`, or the `look-alikes`."""
+        return [family for family in self.families.values() if family.page == page]
+
+    def about(self, error: str) -> list[Incident]:
+        return [incident for incident in self.incidents.values() if error in incident.file.errors]
 
     def run_named(self, name: str) -> Observed | None:
         """The run of `RO-0001/VARIANT@ENVIRONMENT`; without an environment, of the current one."""
@@ -223,19 +236,14 @@ class Catalog:
         return self._fitting[key]
 
     def _find(self, query: Query) -> tuple[list[Observed], int]:
+        """Of a fact with a usual value only runs with that value are meant, unless the query asks for it."""
         asked = named(query)
-        usual = {name: value for name, value in self._usual.items() if name not in asked}
-        meant = [it for it in self.observed if all(it.facts.get(name, value) == value for name, value in usual.items())]
-        answers = [(observed, self.fits(query, observed)) for observed in meant]
+        answers = [(it, self.fits(query, it)) for it in self.observed if it.unusual <= asked]
         return [observed for observed, answer in answers if answer], sum(answer is None for _, answer in answers)
 
     def fits(self, query: Query, observed: Observed) -> bool | None:
         """A run that says nothing of a fact with `usually` has that value."""
-        return fits(query, self._usual | observed.facts, self._optional)
-
-    @cached_property
-    def _usual(self) -> dict[str, Value]:
-        return {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
+        return fits(query, observed.filled, self._optional)
 
     @cached_property
     def _optional(self) -> frozenset[str]:

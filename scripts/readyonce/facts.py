@@ -66,11 +66,16 @@ def fits(query: Query, facts: Facts, optional: Collection[str] = ()) -> bool | N
     if isinstance(query, list):
         answers = [fits(where, facts, optional) for where in query]
         return True if True in answers else None if None in answers else False
-    answers = [
-        holds(condition, facts[name]) if name in facts else False if name in optional else None
-        for name, condition in query.items()
-    ]
-    return False if False in answers else None if None in answers else True
+    told = True
+    for name, condition in query.items():
+        if name in facts:
+            if not holds(condition, facts[name]):
+                return False
+        elif name in optional:
+            return False
+        else:
+            told = False
+    return told or None
 
 
 def named(query: Query) -> set[str]:
