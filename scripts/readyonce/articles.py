@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from readyonce.catalog import Catalog
+from readyonce.project import Language
 from readyonce.reading import CatalogError, Problem, explain_yaml, parse_yaml
 
 SECTIONS = ("fix", "case", "error", "cause", "claims", "otherwise", "affected", "look-alikes")
@@ -140,6 +141,11 @@ def section(text: str, name: str | None) -> str:
             raise MissingSection(name)
         lines = lines[starts[0] + 1 : ends[0]]
     return textwrap.dedent("\n".join(line for line in lines if not _MARK.search(line))) + "\n"
+
+
+def places(root: Path, language: Language) -> list[Path]:
+    """Where a page's includes are looked up, in this order; mkdocs.yml names the same folders."""
+    return [root / "snippets", root / "build" / "includes" / language, root / "docs" / "theme" / "figures" / language]
 
 
 def find(include: Include, places: Iterable[Path]) -> Path | None:

@@ -231,7 +231,7 @@ def _cover(config: dict[str, Any], language: Language, date: str, edition: str) 
     SubElement(cover, "p", {"class": "title"}).text = config["site_name"]
     SubElement(cover, "p", {"class": "subtitle"}).text = config["site_description"]
     SubElement(cover, "p", {"class": "subtitle"}).text = say(f"book {edition}", language)
-    SubElement(cover, "p", {"class": "edition"}).text = say("edition", language).format(version=__version__, date=date)
+    SubElement(cover, "p", {"class": "edition"}).text = say("edition", language, version=__version__, date=date)
     SubElement(cover, "p", {"class": "licence"}).text = config["copyright"]
     return cover
 
@@ -304,7 +304,7 @@ def _shorten(chapters: list[Chapter], language: Language) -> None:
                 printed = dict.fromkeys(codes, chapter) | printed
             elif child.tag == "table" and (rows := len(child.findall("tbody/tr"))) > ROWS:
                 line = Element("p", {"class": "ro-small"})
-                line.text = say("rows elsewhere", language).format(rows)
+                line.text = say("rows elsewhere", language, rows)
                 _replace(parent, child, line)
 
 

@@ -8,7 +8,7 @@ from html import escape
 from readyonce.catalog import Incident
 from readyonce.project import Language
 from readyonce.schema import Matrix, Quantity, Run
-from readyonce.words import WORDS, say
+from readyonce.words import say
 
 WIDTH, LABEL, BAR, GAP, ROW, TOP = 360, 108, 16, 6, 26, 34  # user units; fits a telephone's screen
 
@@ -53,7 +53,9 @@ def bars(incident: Incident, matrix: Matrix, environment: str, language: Languag
                 y += BAR + GAP
             y += GAP
         y += ROW - GAP
-    title = WORDS["chart"][language].format(
+    title = say(
+        "chart",
+        language,
         quantities=say("between", language).join(say(quantity, language) for quantity in matrix.chart),
         file=matrix.file,
         device=evidence.environment.device.upper(),

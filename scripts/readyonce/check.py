@@ -17,6 +17,7 @@ from readyonce import articles, counts, decision, frameworks, lab, links, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import Catalog, Incident, Observed, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
+from readyonce.pages.committed import committed as committed_files
 from readyonce.project import LANGUAGES, Language
 from readyonce.reading import CatalogError, Keys, Problem, in_order, parse_yaml
 from readyonce.schema import BASELINE, SILENT, Claim, Fact, FamilyFile, Tags, address_of
@@ -56,7 +57,7 @@ def problems(catalog: Catalog) -> list[Problem]:
         _filled(catalog, incident)
     try:
         made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
-        committed = render.committed(catalog)
+        committed = committed_files(catalog)
     except Exception:
         if not catalog.problems:
             raise
@@ -612,7 +613,7 @@ def _each_page(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> N
         for name, page in pages[other].items()
     }
     for language in LANGUAGES:
-        places = render.places(catalog.root, language)
+        places = articles.places(catalog.root, language)
         by_path = {page.path: page for page in pages[language].values()}
         for page in pages[language].values():
             _headings(catalog, page)
@@ -684,10 +685,10 @@ def _read_all(catalog: Catalog, language: str) -> dict[str, Page]:
 def _wanted(catalog: Catalog) -> Iterator[str]:
     for id in catalog.incidents:
         yield from (f"incidents/{id}.md", f"incidents/{id}/evidence.md")
-    yield from (f"errors/{family.family}.md" for family in render.listed(catalog, "own"))
+    yield from (f"errors/{family.family}.md" for family in catalog.listed("own"))
     if catalog.decision:
         yield "decision.md"
-    if render.listed(catalog, "look-alikes"):
+    if catalog.listed("look-alikes"):
         yield "errors/look-alikes.md"
 
 

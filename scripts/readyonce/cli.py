@@ -105,12 +105,13 @@ def list_(options: argparse.Namespace) -> int:
 def explain(options: argparse.Namespace) -> int:
     if carried := compiled.articles():
         return _explain_carried(carried, options)
-    from readyonce import catalog, render
+    from readyonce import catalog
+    from readyonce.pages.terminal import for_terminal
 
     root = catalog.find_root()
     _known(root, [options.id])
     known = catalog.load(root).require_sound()  # claims are judged by the runs of all incidents
-    print(render.for_terminal(known, options.id, options.lang, colour=sys.stdout.isatty()))
+    print(for_terminal(known, options.id, options.lang, colour=sys.stdout.isatty()))
     return GOOD
 
 

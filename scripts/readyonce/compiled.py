@@ -62,7 +62,8 @@ def articles() -> dict[str, list[Path]]:
 
 def write_data(root: Path, folder: Path) -> None:
     """What a wheel must carry for `diagnose`, `lint` and `explain`."""
-    from readyonce import catalog, render
+    from readyonce import catalog
+    from readyonce.pages.terminal import for_terminal
 
     folder.mkdir(parents=True, exist_ok=True)
     addresses = [os.environ.get(name) for name in ("SITE_URL", "REPO_URL")]
@@ -71,7 +72,7 @@ def write_data(root: Path, folder: Path) -> None:
     known = catalog.load(root).require_sound()
     for id in known.incidents:
         for language in LANGUAGES:
-            text = render.for_terminal(known, id, language, colour=True)
+            text = for_terminal(known, id, language, colour=True)
             (folder / f"{id}.{language}.txt").write_text(text, encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from readyonce.catalog import Catalog, Observed
 from readyonce.facts import Condition, Query, Value, bounds, separate, version
 from readyonce.project import Language
-from readyonce.words import WORDS, say
+from readyonce.words import say
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def _seen(catalog: Catalog, name: str, runs: Iterable[Observed], language: Langu
         return ""
     if fact.kind in ("number", "version"):
         ordered = sorted(values, key=version)
-        span = ordered[0] if len(ordered) == 1 else WORDS["to"][language].format(ordered[0], ordered[-1])
+        span = ordered[0] if len(ordered) == 1 else say("to", language, ordered[0], ordered[-1])
         return f"{fact.text[language]} {span}"
     known = [value for value in fact.values if value in values]
     return _either((fact.values[value][language] for value in known), language)

@@ -13,9 +13,10 @@ import tempfile
 from pathlib import Path
 
 from readyonce.catalog import Catalog, add, read
+from readyonce.markup import table
 from readyonce.project import Language
 from readyonce.schema import Environment, EnvironmentName, Model, Slug, Text
-from readyonce.words import say, table
+from readyonce.words import say
 
 FOLDER = Path("snippets", "concepts")
 

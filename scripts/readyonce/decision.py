@@ -10,9 +10,11 @@ from html import escape
 from readyonce import frameworks, guard
 from readyonce.catalog import Catalog, Observed
 from readyonce.conditions import Part, part_in_words, parts, value_in_words
+from readyonce.links import run_address
+from readyonce.markup import chip
 from readyonce.project import Language
 from readyonce.schema import SILENT
-from readyonce.words import WORDS, chip, run_address, say
+from readyonce.words import say
 
 ANY = "any"  # in the picker: whatever it is
 
@@ -189,7 +191,7 @@ def answer(catalog: Catalog, by_column: dict[str, list[Observed]], row: str, lan
         told.append(say("pick-others", language) + say("semicolon", language).join(each) + say("stop", language))
     also = [_right(catalog, it, by_column[it], "pick-other", language)[0] for it in others if by_column.get(it)]
     if also and kind in ("open", "error"):
-        told.append(WORDS["pick-also"][language].format(say("semicolon", language).join(also)))
+        told.append(say("pick-also", language, say("semicolon", language).join(also)))
     silent = any(it.run.outcome in SILENT for alike in by_column.values() for it in alike)
     # What was chosen does not settle it, or a neighbour of it fails without a word.
     if (kind == "depends" or silent) and guard.files(catalog):
@@ -203,6 +205,4 @@ def _right(catalog: Catalog, column: str, runs: list[Observed], key: str, langua
     """How many of these runs train right, in words, and the colour for it."""
     right = sum(it.label == "match" for it in runs)
     kind = "open" if not runs else "match" if right == len(runs) else "depends" if right else "error"
-    return WORDS[key][language].format(
-        catalog.require_decision().columns[column].text[language], right, len(runs)
-    ), kind
+    return say(key, language, catalog.require_decision().columns[column].text[language], right, len(runs)), kind

@@ -11,6 +11,8 @@ from typing import Any
 from readyonce import articles
 from readyonce.catalog import Catalog, add
 from readyonce.facts import bounds, of_command, version
+from readyonce.links import run_address
+from readyonce.markup import cite_all, code, table
 from readyonce.project import Language
 from readyonce.reading import Keys
 from readyonce.schema import (
@@ -20,7 +22,7 @@ from readyonce.schema import (
     Setting,
     Versions,
 )
-from readyonce.words import WORDS, cite_all, code, run_address, say, table
+from readyonce.words import say
 
 WANTED: dict[Setting, tuple[str, object]] = {  # what a run must show
     "checkpointing": ("checkpointing", "non-reentrant"),
@@ -109,16 +111,21 @@ def proof(catalog: Catalog, form: Form | Default, language: Language, up: str) -
         seen = catalog.stack_runs[form.run]
         versions = say("between", language).join(f"{name} {version}" for name, version in seen.versions.items())
         parts.append(
-            WORDS["stack-run"][language].format(
-                script=f"`snippets/frameworks/run/{form.run}`", date=seen.date, versions=versions, count=seen.processes
+            say(
+                "stack-run",
+                language,
+                script=f"`snippets/frameworks/run/{form.run}`",
+                date=seen.date,
+                versions=versions,
+                count=seen.processes,
             )
         )
     elif form.run and (found := catalog.run_named(form.run)):
         variant = found.run.variant
         link = f"[`{variant}`]({up}incidents/{run_address(found.incident.id, variant, found.environment)})"
-        parts.append(WORDS["stack-evidence"][language].format(link=link, environment=code(found.environment)))
+        parts.append(say("stack-evidence", language, link=link, environment=code(found.environment)))
     if form.sources:
-        parts.append(WORDS["stack-source"][language].format(cite_all(form.sources, language)))
+        parts.append(say("stack-source", language, cite_all(form.sources, language)))
     return say("next", language).join(parts)
 
 
@@ -129,7 +136,7 @@ def defaults(catalog: Catalog, language: Language) -> str:
         for it in framework.defaults:
             where = [it.range, it.when and it.when[language]]
             value = say(f"checkpointing-{it.value}", language)
-            told = WORDS["aside"][language].format(value, it.text[language]) if it.text else value
+            told = say("aside", language, value, it.text[language]) if it.text else value
             name = framework.package or framework.title[language]
             cells = (
                 name,

@@ -12,9 +12,11 @@ import yaml
 
 from readyonce import links
 from readyonce.catalog import Catalog, Incident
+from readyonce.links import run_address
+from readyonce.markup import table
 from readyonce.project import Language
 from readyonce.schema import GUARD, SILENT, Run
-from readyonce.words import run_address, say, table
+from readyonce.words import say
 
 FOLDER, SCRIPT = GUARD.rsplit("/", 1)
 NO_SITE = '"READYONCE_SITE", ""'

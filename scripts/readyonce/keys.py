@@ -15,9 +15,9 @@ import yaml
 from pydantic import TypeAdapter
 
 from readyonce import schema
+from readyonce.markup import table
 from readyonce.project import Language
 from readyonce.schema import Slug
-from readyonce.words import table
 
 FILES: dict[str, tuple[str, Any]] = {
     "incident": ("snippets/RO-0042/incident.yml", schema.IncidentFile),

@@ -1,4 +1,4 @@
-"""Links to pages of the wiki, in the forms that trackers take."""
+"""Addresses of pages, runs and new issues, and links in the forms that trackers take."""
 
 from __future__ import annotations
 
@@ -46,3 +46,18 @@ def link(form: str, text: str, target: str) -> str:
     if form == "jira":
         return "[{}|{}]".format(re.sub(r"([\\\[\]{}|])", r"\\\1", text), target)
     return "[{}]({})".format(re.sub(r"([\\\[\]])", r"\\\1", text), target)
+
+
+def run_address(incident: str, variant: str, environment: str) -> str:
+    """A run's place in its incident's lab book, as seen from the incidents' folder."""
+    return f"{incident}/evidence.md#{run_id(variant, environment)}"
+
+
+def run_id(variant: str, environment: str) -> str:
+    """The anchor of a run in its incident's lab book."""
+    return f"run-{variant}{in_environment(environment)}"
+
+
+def in_environment(environment: str) -> str:
+    """What names of anchors and sections end with for runs outside the current environment."""
+    return "" if environment == "current" else f"-in-{environment.replace('.', '-')}"

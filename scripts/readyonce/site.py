@@ -152,7 +152,12 @@ def _book(root: Path, known: catalog.Catalog, language: Language, pages: Part, e
     date = max(evidence.environment.date for it in known.incidents.values() for evidence in it.evidence.values())
     digest = hashlib.sha256(f"{pages.digest} {date}".encode())
     here = Path(__file__).parent
-    for path in (*sorted(here.glob("book*.*")), here / "__init__.py", here / "links.py", here / "words.py"):
+    for path in (
+        *sorted(here.glob("book*.*")),
+        here / "__init__.py",
+        here / "links.py",
+        *sorted(here.glob("words*.*")),
+    ):
         digest.update(path.read_bytes())
     command = [sys.executable, "-m", "readyonce.book", language, date, CONFIG[language], edition]
     output = root / "build" / "book" / book.name(language, edition)

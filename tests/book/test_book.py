@@ -16,7 +16,8 @@ import pypdfium2
 import pytest
 
 from readyonce import book as setter
-from readyonce import render, site
+from readyonce import site
+from readyonce.pages.committed import LEXERS
 from support.html import pieces, tree
 from support.project import KNOWN
 
@@ -199,7 +200,7 @@ def test_text_of_every_page_is_there(articles, texts):
 
 def test_code_is_complete_and_without_line_numbers(root, texts):
     text = "".join(texts)
-    for path in sorted(path for kind in render.LEXERS for path in (root / "snippets").glob(f"RO-*/*.{kind}")):
+    for path in sorted(path for kind in LEXERS for path in (root / "snippets").glob(f"RO-*/*.{kind}")):
         lines = path.read_text(encoding="utf-8").splitlines()
         assert squeezed("".join(line for line in lines if "--8<--" not in line)) in text, path
 

@@ -36,7 +36,7 @@ def shown(page: articles.Page, block: articles.Block) -> str:
     language = page.path.relative_to(ROOT / "docs").parts[0]
     parts = []
     for include in block.includes:
-        path = articles.find(include, render.places(ROOT, language))
+        path = articles.find(include, articles.places(ROOT, language))
         parts.append(
             articles.section(made(language).get(include.path) or path.read_text(encoding="utf-8"), include.section)
         )

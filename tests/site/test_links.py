@@ -6,7 +6,8 @@ import jinja2
 import pytest
 
 import permalinks
-from readyonce import articles, cli, links, render
+from readyonce import articles, cli, links
+from readyonce.pages.article import Article
 from support.browser import wait_until
 from support.project import KNOWN, REPOSITORY
 
@@ -49,7 +50,7 @@ def test_command_prints_what_the_control_copies(browser, published, root, capsys
     monkeypatch.setenv("SITE_URL", address)
     shown = copies(browser, f"{address}{PREFIX[language]}incidents/{incident}/")
     headings = articles.read(root / "docs" / language / "incidents" / f"{incident}.md").headings
-    made = render.claims(KNOWN, KNOWN.incidents[incident], language)
+    made = Article(KNOWN, language, KNOWN.incidents[incident]).claims()
     wanted = []
     for heading in headings:
         wanted += [heading.id] if heading.level <= 3 else []

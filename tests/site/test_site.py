@@ -7,7 +7,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from readyonce import render
+from readyonce.pages import lab_book
 from support.html import text, tree
 from support.project import KNOWN, RUNS
 
@@ -95,7 +95,7 @@ def words_of(incident, variant, language):
         for words in matrix.names():
             if "-".join(words) == variant:
                 told = [axis[word][language].replace("`", "") for axis, word in zip(matrix.axes, words)]
-                return told[::-1] if render.turned(matrix) else told
+                return told[::-1] if lab_book.turned(matrix) else told
     raise AssertionError(variant)
 
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from readyonce import catalog, check, lab, reading, render, schema, site
+from readyonce import catalog, check, lab, reading, schema, site
+from readyonce.pages import incident
 from support.project import ROOT, TESTS, command, copy_of, edit
 
 FAULTS = sorted((TESTS / "faults").glob("*.yml"))
@@ -135,7 +136,7 @@ def test_evidence_of_one_gpu_is_shown_and_judges_nothing(copy):
     (folder / "nvidia-test.json").write_text(json.dumps(record), encoding="utf-8")
     after = catalog.load(copy).require_sound()
     assert after.incidents["RO-0004"].evidence == before.incidents["RO-0004"].evidence
-    shown = render.incident_includes(after, after.incidents["RO-0004"], "en")["RO-0004/evidence.md"]
+    shown = incident.includes(after, after.incidents["RO-0004"], "en")["RO-0004/evidence.md"]
     assert "CUDA (nccl, world size 1)" in shown and "of 2 variants 2 came out as with two" in shown
 
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from readyonce import diagnose, frameworks, render, report, rules
+from readyonce import diagnose, frameworks, report, rules
+from readyonce.pages import terminal
 from readyonce.project import LANGUAGES
 from support.project import KNOWN, ROOT, command
 
@@ -57,7 +58,7 @@ def test_pages_with_the_fix_have_the_tabs(language):
     ]
     for page in pages:
         assert '--8<-- "frameworks/' in (ROOT / "docs" / language / page).read_text(encoding="utf-8"), page
-    text = render.for_terminal(KNOWN, "RO-0001", language, colour=False)
+    text = terminal.for_terminal(KNOWN, "RO-0001", language, colour=False)
     for title in ("TRL", "LLaMA-Factory", "Axolotl", "Lightning"):
         assert f"\n{title}\n" in text
     assert "SFTConfig(" in text and "use_reentrant_gc: false" in text and "===" not in text

@@ -2,7 +2,9 @@
 
 import re
 
-from readyonce import decision, render
+from readyonce import decision
+from readyonce.pages.article import Article
+from readyonce.pages.overview import Overview
 
 
 def test_the_decision_page_covers_every_way_to_train(known):
@@ -23,7 +25,7 @@ def test_the_decision_page_leaves_no_run_of_a_strategy_out(known):
 
 def test_an_explanation_has_a_verdict_and_no_advice(known):
     for incident in known.incidents.values():
-        groups = re.split(r"\{ #claims-([\w-]+) \}", render.claims(known, incident, "en"))[1:]
+        groups = re.split(r"\{ #claims-([\w-]+) \}", Article(known, "en", incident).claims())[1:]
         for name, claim in incident.file.claims.items():
             assert not (claim.explanation and claim.advice)
             shown = [group for group, body in zip(groups[::2], groups[1::2]) if f"{{ #claim-{name} }}" in body]
@@ -31,7 +33,7 @@ def test_an_explanation_has_a_verdict_and_no_advice(known):
 
 
 def test_what_was_not_measured_is_not_called_equal(known):
-    lines = iter(render.silent_table(known, "en").splitlines()[2:])
+    lines = iter(Overview(known, "en").silent_table().splitlines()[2:])
     for incident in known.incidents.values():
         for _, evidence in sorted(incident.evidence.items()):
             for run in evidence.runs:

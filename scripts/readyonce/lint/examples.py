@@ -12,9 +12,9 @@ from typing import Any
 from readyonce.catalog import Catalog
 from readyonce.lint.judge import LEVELS, Finding, judge
 from readyonce.lint.launch import Launch, Option
+from readyonce.markup import table
 from readyonce.project import Language
 from readyonce.reading import parse_yaml
-from readyonce.words import table
 
 LINKED = 5  # launches of a row; of more, their number
 WORDS = {

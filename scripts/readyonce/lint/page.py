@@ -11,8 +11,9 @@ from readyonce.lint import examples, report
 from readyonce.lint import judge as judging
 from readyonce.lint.launch import LAUNCHERS, Reader
 from readyonce.lint.rules import compile_rules
+from readyonce.markup import code, table
 from readyonce.project import Language
-from readyonce.words import code, say, table
+from readyonce.words import say
 
 EXAMPLE = "lint/example.sh"  # under snippets/
 # Why a pasted text cannot be judged. In a terminal `shell` and `launch` say the same.

@@ -7,9 +7,9 @@ from typing import Any
 from readyonce.catalog import Catalog, Observed
 from readyonce.facts import Leaf, separate
 from readyonce.frameworks import shown
+from readyonce.links import run_id
 from readyonce.rules import look_at
 from readyonce.schema import FrameworkFile
-from readyonce.words import run_id
 
 
 def stacks(catalog: Catalog) -> dict[str, dict[str, Any]]:

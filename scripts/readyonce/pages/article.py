@@ -1,0 +1,183 @@
+"""An incident's article: id and error, the fix, the claims, the versions."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from readyonce import articles
+from readyonce.catalog import Observed
+from readyonce.conditions import in_words, part_in_words, parts
+from readyonce.links import run_address, run_id
+from readyonce.markup import chip, cite_all, number, table
+from readyonce.pages.page import IncidentPage, Page
+from readyonce.schema import BASELINE, Affected, Source
+from readyonce.verdicts import Judged, Judgement, judge
+
+SHOWN = 12  # runs below a claim; of more, those that came out otherwise
+
+
+class Article(IncidentPage):
+    """Methods without an underscore are the article's includes."""
+
+    def lead(self) -> str:
+        """The id and the error, for the eye and for the search."""
+        return f"{chip(self.incident.id, 'id')} {' · '.join(self.you_see())}\n"
+
+    def header(self) -> str:
+        """The fix, ready to be copied; which versions it is for, and where it was run."""
+        reported = self.incident.file.reported
+        current = self.incident.evidence.get("current")
+        return self.fill(
+            "header.md",
+            incident=self.incident,
+            fix=self._fix(),
+            verified=self.verified(current.environment) if current else "",
+            source=Source.model_validate({"link": reported.source, "says": self.incident.file.title}),
+        )
+
+    def _fix(self) -> str:
+        """An option, or a section of a file that is run."""
+        fix = self.incident.file.fix
+        if fix.option:
+            return fix.option
+        assert fix.code  # one of the two, says the model
+        file, section = fix.code.split(":")
+        try:
+            shown = articles.section(self.catalog.text(self.incident.folder / file), section)
+        except (OSError, articles.MissingSection):
+            shown = ""  # `readyonce check` says so; here it must not hide the other problems
+        return textwrap.dedent(shown).rstrip()
+
+    def claims(self) -> str:
+        """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""
+        groups: dict[str, dict[str, Judgement]] = {"yes": {}, "only if": {}, "no": {}, "said": {}}
+        for name, it in self.incident.file.claims.items():
+            groups[it.advice or "said"][name] = judge(self.catalog, self.incident, name)
+        return self.fill("claims.md", groups=groups)
+
+    def why(self, judgement: Judgement) -> str:
+        """Under which condition, for which reason, at what cost."""
+        it = judgement.claim
+        return self.joined(
+            "next", (part[self.language] for part in (it.when and it.when.text, it.why, it.note) if part)
+        )
+
+    def ratios(self, judgement: Judgement) -> Iterator[str]:
+        """What was measured, as sentences."""
+        for measured in judgement.claim.measured:
+            runs = [self.incident.run(name, "current") for name in (measured.variant, measured.against)]
+            one, other = (getattr(run, measured.quantity, None) for run in runs)
+            if one and other:
+                yield self.say(
+                    f"ratio-{measured.quantity}",
+                    device=self.incident.evidence["current"].environment.device.upper(),
+                    variant=measured.variant,
+                    against=measured.against,
+                    ratio=f"{one / other:.2g}",
+                )
+
+    def scope(self, judgement: Judgement) -> str:
+        """The runs that a verdict rests on: how many, and what they have in common."""
+        scope = in_words(self.catalog, judgement.claim.scope or {}, self.language) or self.say("every-run")
+        count = self.say("deciding-runs" if judgement.claim.explanation else "runs-of", len(judgement.runs))
+        return self.say("judged-on", runs=count, scope=scope)
+
+    def proof(self, judgement: Judgement) -> str:
+        """The runs behind a verdict: all where there are few, what tells them apart, or those that differ."""
+        judged = judgement.runs
+        if judgement.verdict == "depends":
+            return runs_table(self, [it.observed for it in judged])
+        shown = judged if len(judged) <= SHOWN else [it for it in judged if not it.came_true][:SHOWN]
+        if not shown:
+            return ""
+        rows = [self.head("variant", "environment", "predicted", "seen"), *map(self._judged, shown)]
+        others = [it for it in judged if it not in shown]
+        told = self.say("others", len(others), sum(it.came_true for it in others)) if others else ""
+        return "\n".join(part for part in (table(rows), told) if part)
+
+    def _judged(self, judged: Judged) -> list[str]:
+        it = judged.observed
+        name = it.run.variant if it.incident is self.incident else f"{it.incident.id} {it.run.variant}"
+        return [
+            f"[`{name}`]({_address(it)})",
+            it.environment,
+            self.say(judged.predicted.partition(":")[0]) if judged.predicted else "–",
+            self.chip(it.run.outcome),
+        ]
+
+    def sources(self, judgement: Judgement) -> str:
+        return cite_all(judgement.claim.sources, self.language)
+
+    def affected(self) -> str:
+        """The versions of each package, what holds there, and how that is known."""
+        return self.fill("affected.md", affected=self.incident.file.affected)
+
+    def basis(self, entry: Affected) -> str:
+        basis = self.say(entry.basis)
+        return self.after(basis, cite_all(entry.sources, self.language)) if entry.sources else basis
+
+    def strip(self) -> str:
+        """Which versions fail and which recover: as reported and with the fix, in each environment; what was not run."""
+        rows = [self.head("versions", "ran", "before", "after")]
+        for environment in self.incident.environments:
+            recorded = self.incident.evidence.get(environment)
+            for file, *pair in self._pairs():
+                if environment not in self.incident.file.files[file]:
+                    continue
+                versions = self._main_versions(file, environment)
+                if self.ran(environment):
+                    rows.append([versions, f"`{file}`", *(self._strip_cell(name, environment) for name in pair)])
+                elif recorded and recorded.not_run:
+                    rows.append([versions, f"`{file}`", self.say("not-run"), self.not_run(recorded.not_run)])
+        rows.append([self.incident.file.reported.hardware[self.language], "", *self.head("not-run", "not-run")])
+        return table(rows, "ro-matrix")
+
+    def _pairs(self) -> Iterator[tuple[str, str, str]]:
+        """(file, variant as reported, variant with the fix) for the repro and for each framework's command."""
+        fixed, variants = self.incident.file.fix.variant, self.incident.variants
+        if variants[fixed].file == variants[BASELINE].file:
+            yield variants[fixed].file, BASELINE, fixed
+        for file in self.incident.file.files:
+            commands = [variant for variant in variants.values() if variant.file == file and variant.is_command]
+            before = [variant.name for variant in commands if variant.name.endswith(f"-{BASELINE}")]
+            after = [variant.name for variant in commands if not variant.lines]
+            if before and after:
+                yield file, before[0], after[0]
+
+    def _main_versions(self, file: str, environment: str) -> str:
+        if environment not in self.incident.evidence:
+            return f"`{environment}`"
+        recorded = self.incident.evidence[environment].environment
+        named = [name for name in self.imported([file], recorded) if name not in ("peft", "trl", "accelerate")]
+        return self.joined("between", (f"{name} {recorded.versions[name]}" for name in named))
+
+    def _strip_cell(self, name: str, environment: str) -> str:
+        variant, run = self.incident.variants[name], self.incident.run(name, environment)
+        if environment in variant.unusable:
+            return self.unusable(variant, environment)
+        if run is None:
+            return self.say("not-run")
+        cell = f"[{self.chip(run.outcome)}](#{run_id(run.variant, environment)})"
+        return f"{cell} {number(run)}" if run.outcome == "diverge" else cell
+
+
+def runs_table(page: Page, runs: list[Observed], to: str = "") -> str:
+    """How runs ended, and what tells the outcomes apart; `to` leads to the incidents' folder."""
+    rows = [page.head("seen", "apart", "runs-count")]
+    for part in parts(page.catalog, runs):
+        told = part_in_words(page.catalog, part, page.language)
+        rows.append([_label(page, part.label), told, f"[{len(part.runs)}]({to}{_address(part.runs[0])})"])
+    return table(rows)
+
+
+def _address(observed: Observed) -> str:
+    """Of a run, as seen from an article."""
+    return run_address(observed.incident.id, observed.run.variant, observed.environment)
+
+
+def _label(page: Page, label: str) -> str:
+    """An outcome in words; of an error, which."""
+    outcome, _, error = label.partition(":")
+    family = page.catalog.families.get(error)
+    return f"{page.chip(outcome)} {family.title[page.language]}" if family else page.chip(outcome)

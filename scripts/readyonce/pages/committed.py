@@ -1,0 +1,156 @@
+"""Files in git that are generated, in part or in full: front matter, navigation, lists of tags, README's table."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from readyonce import links
+from readyonce.catalog import Catalog, Incident
+from readyonce.markup import code, table_row
+from readyonce.pages.overview import first_sentence
+from readyonce.pages.page import IN_NAVIGATION, Page
+from readyonce.project import LANGUAGES, Language
+from readyonce.schema import BASELINE, FamilyFile
+
+Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
+READMES: dict[str, Language] = {"README.md": "en", "README.zh-CN.md": "zh"}
+
+
+def committed(catalog: Catalog) -> dict[Path, str]:
+    """Each such file, with the text that it should have."""
+    files: dict[Path, str] = {}
+    for language in LANGUAGES:
+        files |= Committed(catalog, language).pages()
+    for name, language in READMES.items():
+        path = catalog.root / name
+        if path.is_file():
+            files[path] = Committed(catalog, language).with_incidents(catalog.text(path))
+    for name in ("mkdocs.yml", "mkdocs.zh.yml"):
+        path = catalog.root / name
+        if path.is_file():
+            files[path] = Committed(catalog, "zh" if ".zh." in name else "en").with_navigation(catalog.text(path))
+    return files
+
+
+class Committed(Page):
+    def pages(self) -> dict[Path, str]:
+        docs, files = self.catalog.root / "docs" / self.language, {}
+        for incident in self.catalog.incidents.values():
+            path = docs / "incidents" / f"{incident.id}.md"
+            if path.is_file():
+                files[path] = self._with_front_matter(self.catalog.text(path), incident)
+                files[path.with_suffix("") / "files.md"] = self.files_page(incident)
+            book = path.with_suffix("") / "evidence.md"
+            if book.is_file():
+                files[book] = self._with_front_matter(self.catalog.text(book), incident, lab_book=True)
+        errors = docs / "errors"
+        if (errors / "look-alikes.md").is_file():
+            files |= {errors / it.source: self._look_alike(it) for it in self.catalog.listed("look-alikes")}
+        path = docs / "tags.md"
+        if path.is_file():
+            files[path] = self._with_listings(self.catalog.text(path))
+        return files
+
+    def files_page(self, incident: Incident) -> str:
+        """All files of an incident in full. In the article they would outweigh the rest."""
+        listed = (name for name in os.listdir(incident.folder) if name[0] != ".")
+        names = sorted(name for name in listed if name.rpartition(".")[2] in LEXERS)
+        title = links.label(incident.id, self.say("files"))
+        return self.fill(
+            "files.md",
+            incident=incident,
+            title=title,
+            description=json.dumps(self.after(title, ", ".join(names)), ensure_ascii=False),
+            files={name: LEXERS[name.rpartition(".")[2]] for name in names},
+        )
+
+    def _look_alike(self, family: FamilyFile) -> str:
+        """A page for each error, so that a search for its text leads to it alone."""
+        title, text = (it[self.language].replace("`", "") for it in (family.title, family.text))
+        return self.fill(
+            "look-alike-page.md",
+            family=family,
+            title=json.dumps(title, ensure_ascii=False),
+            description=json.dumps(first_sentence(text), ensure_ascii=False),
+        )
+
+    def _with_front_matter(self, text: str, incident: Incident, lab_book: bool = False) -> str:
+        file = incident.file
+        matter: dict[str, Any] = {
+            "title": file.short[self.language],
+            "headline": file.title[self.language],
+            "description": file.summary[self.language],
+        }
+        matter["titles"] = file.short.model_dump()  # 404.html is one page for both languages
+        matter["tags"] = file.tags.all(self.language)
+        matter["search"] = {"boost": incident.file.boost}
+        if lab_book:  # who searches wants the article
+            title = self.say("lab-book")
+            description = self.after(links.label(incident.id, title), file.title[self.language])
+            matter = {"title": title, "description": description, "search": {"boost": 0.05}}
+        dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
+        return f"---\n{dumped}---\n\n{without_front_matter(text)}"
+
+    def _with_listings(self, text: str) -> str:
+        """Each directive below a heading `{#framework}` and so on lists the tags of that kind."""
+
+        def directive(found: re.Match[str]) -> str:
+            incidents = self.catalog.incidents.values()
+            names = {name for incident in incidents for name in incident.file.tags.kind(found[2], self.language)}
+            return f"{found[1]}<!-- material/tags {{ include: {json.dumps(sorted(names), ensure_ascii=False)} }} -->"
+
+        return re.sub(
+            r"(\{#(framework|strategy|hardware|symptom)\}\n\n(?:[^#<].*\n\n)*)<!-- material/tags\b.*?-->",
+            directive,
+            text,
+        )
+
+    def with_incidents(self, text: str) -> str:
+        """A README's table: below its head a row for each incident, with the error as a text or how it ends without one."""
+        rows, families = [], self.catalog.families
+        for it in self.catalog.incidents.values():
+            seen = [code(families[name].title[self.language]) for name in it.file.errors if name in families]
+            seen = seen or [self.say("no-error", self.say(it.file.variants[BASELINE].outcome))]
+            link = f"[{it.id}](docs/{self.language}/incidents/{it.id}.md)"
+            rows.append([link, it.file.short[self.language], "<br>".join(seen)])
+        made = "".join(map(table_row, rows))
+        return re.sub(
+            r"(^\| --- \| --- \| --- \|\n)(?:\| \[RO-.*\n)*", lambda found: found[1] + made, text, flags=re.MULTILINE
+        )
+
+    def with_navigation(self, text: str) -> str:
+        incidents = [
+            # A break comes after a dot in the middle, so that no line begins with one.
+            f'"{json.dumps(links.label(it.id, it.file.short[self.language]), ensure_ascii=False)[1:-1]}": incidents/{it.id}.md'.replace(
+                " ·", r"\u00a0·"
+            )
+            for it in self.catalog.incidents.values()
+        ]
+        entries = {
+            # Every page carries the navigation: beyond this it would outweigh the page.
+            "incidents": incidents if len(incidents) <= IN_NAVIGATION else [],
+            "errors": [f"errors/{family.family}.md" for family in self.catalog.listed("own")],
+        }
+
+        def lines(found: re.Match[str]) -> str:
+            indent, kind = found[1], found[2]
+            pages = "".join(f"{indent}- {entry}\n" for entry in entries[kind])
+            return f"{indent}# {kind}: written by `readyonce render`\n{pages}"
+
+        return _NAVIGATION.sub(lines, text)
+
+
+_NAVIGATION = re.compile(
+    r"( *)# (incidents|errors): written by `readyonce render`\n(?: *- (?:\".*\": )?(?:incidents|errors)/(?!look).*\.md\n)*"
+)
+
+
+def without_front_matter(text: str) -> str:
+    return re.sub(r"\A---\n.*?\n---\n+", "", text, flags=re.DOTALL)

@@ -1,0 +1,79 @@
+"""The pages of errors: a family's parts, and the look-alikes."""
+
+from __future__ import annotations
+
+from readyonce.links import run_address
+from readyonce.markup import cite_all, code, sections, table
+from readyonce.pages.page import IN_NAVIGATION, Page
+from readyonce.schema import FamilyFile
+
+
+class ErrorPage(Page):
+    def parts(self, family: FamilyFile) -> str:
+        """The sections of a family's page: `wordings`, `incidents`, `questions`, `cases`."""
+        wordings = ((["<br>".join(map(code, it.all)), it.text[self.language]]) for it in family.wordings)
+        return sections(
+            wordings=table([self.head("wording", "where"), *wordings]),
+            incidents=self._incidents(family),
+            # readyonce.css draws it as a flowchart: a yes leads to the right, a no down.
+            questions=self.fill("questions.md", family=family),
+            cases=self._cases(family),
+        )
+
+    def _incidents(self, family: FamilyFile) -> str:
+        incidents = self.catalog.about(family.family)
+        if len(incidents) > IN_NAVIGATION:
+            return f"[{self.say('all', len(incidents))}](../incidents/index.md#{family.family})\n"
+        rows = (
+            [
+                self.joined("between", it.file.tags.framework),
+                f"[{it.id}](../incidents/{it.id}.md) {it.file.title[self.language]}",
+            ]
+            for it in incidents
+        )
+        return table([self.head("framework", "incident"), *rows])
+
+    def _cases(self, family: FamilyFile) -> str:
+        """How many of the runs that ended in an error are of each of its cases."""
+        if not family.cases:
+            return ""
+        ended = [it for it in self.catalog.observed if it.run.error == family.family]
+        fit = {
+            case.text[self.language]: [it for it in ended if self.catalog.fits(case.where, it)]
+            for case in family.cases
+            if case.where is not None
+        }
+        counted = [self.say("of-case", text, len(runs)) for text, runs in fit.items()]
+        sentences = [self.say("cases", count=len(ended), cases=self.joined("semicolon", counted))]
+        if sum(map(len, fit.values())) > len(ended):
+            sentences.append(self.say("cases-overlap"))
+        if not_run := [case.text[self.language] for case in family.cases if case.where is None]:
+            sentences.append(self.say("cases-not-run", self.joined("between", not_run)))
+        return self.joined("next", sentences) + "\n"
+
+    def look_alikes(self) -> str:
+        """Two sections of links: errors that runs here ended in, and those known from sources only.
+
+        Each has the anchor that it had when the page held all of them.
+        """
+        parts: dict[str, list[str]] = {"run": [], "source": []}
+        for family in self.catalog.listed("look-alikes"):
+            kind = "run" if self.seen_in(family, "") else "source"
+            parts[kind].append(f"- [{family.title[self.language]}]({family.source}){{ #{family.family} }}\n")
+        return sections(**{kind: "".join(links) for kind, links in parts.items()})
+
+    def look_alike(self, family: FamilyFile) -> str:
+        """What a look-alike is, the shortest message that a run ended with, where it was seen, and its sources."""
+        runs = [it for it in self.catalog.observed if it.run.error == family.family and it.run.message]
+        shown = min(runs, key=lambda it: (len(it.run.message or ""), it.incident.id, it.run.variant), default=None)
+        address = run_address(shown.incident.id, shown.run.variant, shown.environment) if shown else ""
+        wordings = (self.after(code(" … ".join(it.all)), it.text[self.language]) for it in family.wordings)
+        return self.fill(
+            "look-alike.md",
+            family=family,
+            shown=shown,
+            address=address,
+            wordings=list(wordings),
+            seen=self.seen_in(family, "../../"),
+            sources=cite_all(family.sources, self.language),
+        )

@@ -1,0 +1,24 @@
+"""The includes of one incident: of its article and of its lab book."""
+
+from __future__ import annotations
+
+from readyonce.catalog import Catalog, Incident
+from readyonce.pages.article import Article
+from readyonce.pages.lab_book import LabBook
+from readyonce.project import Language
+
+
+def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[str, str]:
+    """Path of the include → Markdown, SVG or plain text."""
+    article, book = Article(catalog, language, incident), LabBook(catalog, language, incident)
+    files = {
+        "lead.md": article.lead(),
+        "header.md": article.header(),
+        "claims.md": article.claims(),
+        "affected.md": article.affected(),
+        "strip.md": article.strip(),
+        "evidence.md": book.evidence(),
+        "numbers.md": book.numbers(),
+    }
+    files |= dict(book.tables()) | dict(book.seen())
+    return {f"{incident.id}/{name}": text for name, text in files.items()}

@@ -1,0 +1,155 @@
+"""Whom a part is written for, and the words and templates that it is made of."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import jinja2
+
+from readyonce.catalog import Catalog, Incident, Variant, imports
+from readyonce.links import run_id
+from readyonce.markup import chip, code, number
+from readyonce.project import Language
+from readyonce.schema import BASELINE, Affected, Environment, FamilyFile, Run
+from readyonce.verdicts import Judgement
+from readyonce.words import say
+
+STALE_AFTER = 180  # days until a page says that its evidence is old
+IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
+IN_CELL = 20  # incidents in a cell of a table; the others are counted
+
+
+@functools.cache
+def _templates() -> jinja2.Environment:
+    """Of Markdown, so nothing is escaped; a name that is not given is an error."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,
+    )
+
+
+@dataclass(frozen=True)
+class Page:
+    """The catalog that a page tells of, and its language."""
+
+    catalog: Catalog
+    language: Language
+
+    def say(self, key: str, *values: object, **named: object) -> str:
+        return say(key, self.language, *values, **named)
+
+    def head(self, *keys: str) -> list[str]:
+        """The first row of a table."""
+        return [self.say(key) for key in keys]
+
+    def joined(self, key: str, parts: Iterable[str]) -> str:
+        """Parts, with this language's comma, stop or space between them."""
+        return self.say(key).join(parts)
+
+    def after(self, what: str, text: str) -> str:
+        """`what`, a colon, and the text."""
+        return f"{what}{self.say('colon')}{text}"
+
+    def chip(self, word: str, id: str = "") -> str:
+        """An outcome or a verdict in its colour."""
+        return chip(self.say(word), word, id)
+
+    def fill(self, template: str, **values: object) -> str:
+        """A template of `templates/`; it has this page as `page`."""
+        filled = _templates().get_template(f"{template}.jinja").render(page=self, **values)
+        return filled.rstrip("\n") + "\n"
+
+    def family_link(self, name: str | None, to: str) -> str:
+        family = self.catalog.families.get(name or "")
+        if family is None:
+            return f"`{name}`"  # `readyonce check` says so; here it must not hide the other problems
+        return f"[{family.title[self.language]}]({to}{family.source})"
+
+    def seen_in(self, family: FamilyFile, up: str) -> str:
+        """Links to the incidents that an error belongs to or that a run of theirs ended in."""
+        incidents = self.catalog.incidents.values()
+        found = [f"[{it.id}]({up}incidents/{it.id}.md)" for it in incidents if family.family in it.shows]
+        more = self.say("more", len(found) - IN_CELL) if len(found) > IN_CELL else ""
+        return self.joined("between", found[:IN_CELL]) + more
+
+    def of(self, incident: Incident) -> IncidentPage:
+        return IncidentPage(self.catalog, self.language, incident)
+
+    def verdict(self, judgement: Judgement, proof: str | None = None) -> str:
+        """In one word, and the runs that fit; with `proof`, they lead there."""
+        count = self.say("count", len(judgement.right), len(judgement.runs)) if judgement.runs else ""
+        if proof:
+            count = f"[{count or self.say('its-proof')}]({proof})"
+        return f"{self.chip(judgement.verdict)} {count}".rstrip()
+
+    def range(self, entry: Affected) -> str:
+        """The versions that are affected."""
+        bounds = [f"{sign} {at}" for sign, at in (("≥", entry.introduced), ("<", entry.fixed)) if at]
+        return self.joined("bounds", bounds) or self.say("no-bounds")
+
+
+@dataclass(frozen=True)
+class IncidentPage(Page):
+    """What all that tells of one incident has in common."""
+
+    incident: Incident
+
+    def you_see(self) -> list[str]:
+        """Its errors; where there is none, how the reported run ends."""
+        if not self.incident.silent:
+            return [self.family_link(name, "../errors/") for name in self.incident.file.errors]
+        variants = self.incident.file.variants
+        outcome = variants[BASELINE].outcome if BASELINE in variants else "diverge"
+        return [f"[{self.say('no-error', self.chip(outcome))}](../already-trained.md)"]
+
+    def affected_packages(self) -> str:
+        return self.joined("semicolon", (f"{it.package} {self.range(it)}" for it in self.incident.file.affected))
+
+    def verified(self, environment: Environment, up: str = "../") -> str:
+        """Date, versions and device. Of the versions, those that the repros run there import, if any are."""
+        files = [name for name, where in self.incident.file.files.items() if environment.name in where]
+        versions = (f"{name} {environment.versions[name]}" for name in self.imported(files, environment))
+        figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
+        told = [self.say("verified", versions=self.joined("between", versions), **figures)]
+        if environment.gloo_threads == 1:
+            told.append(self.say("one-gloo-thread", f"{up}concepts/zero3-early-gather.md"))
+        return self.joined("next", told)
+
+    def imported(self, files: list[str], environment: Environment) -> list[str]:
+        """The packages that these repros import; all that are recorded, where none is imported: a framework's command."""
+        sources = (self.catalog.text(self.incident.folder / name) for name in files)
+        imported = frozenset().union(*map(imports, sources))
+        return [name for name in environment.versions if name in imported] or list(environment.versions)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the evidence is old at the build's date (SOURCE_DATE_EPOCH, where set)."""
+        epoch = os.environ.get("SOURCE_DATE_EPOCH")
+        today = datetime.datetime.fromtimestamp(int(epoch), datetime.UTC).date() if epoch else datetime.date.today()
+        recorded = datetime.date.fromisoformat(self.incident.evidence["current"].environment.date)
+        return (today - recorded).days > STALE_AFTER
+
+    def ran(self, environment: str) -> bool:
+        return environment in self.incident.evidence and environment not in self.incident.not_run
+
+    def not_run(self, why: str) -> str:
+        """Why nothing could be run: the last line of what was said."""
+        return code(why.strip().splitlines()[-1])
+
+    def unusable(self, variant: Variant, environment: str) -> str:
+        return self.after(self.say("unusable"), variant.unusable[environment][self.language])
+
+    def cell(self, run: Run | None, environment: str) -> str:
+        """A run's outcome in a table whose rows and columns say what it is: the run's place, for links."""
+        if run is None:
+            return self.say("not-run")
+        word = self.chip(run.outcome, run_id(run.variant, environment))
+        return f"{word} {number(run)}" if run.outcome == "diverge" else word
