@@ -8,7 +8,7 @@ hold, or a list of such mappings, one of which must. A condition is a value, a l
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -113,38 +113,59 @@ def separate(runs: Sequence[tuple[Facts, str]], names: Sequence[str]) -> list[Le
 
 def _leaves(runs: list[tuple[Facts, str]], names: Sequence[str], path: Path) -> Iterator[Leaf]:
     labels = Counter(label for _, label in runs)
-    best = None
-    for questions in (_questions, _told) if len(labels) > 1 else ():
-        for name in names:
-            for condition in questions(name, runs):
-                inside: list[tuple[Facts, str]] = []
-                outside: list[tuple[Facts, str]] = []
-                for run in runs:
-                    (inside if _answer(name, condition, run[0]) else outside).append(run)
-                mixture = _mixture(inside) + _mixture(outside)
-                if inside and outside and (best is None or mixture < best[0] - 1e-9):
-                    best = mixture, name, condition, inside, outside
-        if best:
-            break
-    if best is None:
+    asked = _best(runs, labels, names) if len(labels) > 1 else None
+    if asked is None:
         yield Leaf(path, labels)
         return
-    _, name, condition, inside, outside = best
+    name, condition = asked
+    inside: list[tuple[Facts, str]] = []
+    outside: list[tuple[Facts, str]] = []
+    for run in runs:
+        (inside if _answer(name, condition, run[0]) else outside).append(run)
     yield from _leaves(inside, names, (*path, (name, condition, True)))
     yield from _leaves(outside, names, (*path, (name, condition, False)))
 
 
-def _questions(name: str, runs: list[tuple[Facts, str]]) -> Iterator[Condition]:
-    """What may be asked of a fact: each value, or a bound between two neighbours."""
-    known = sorted({str(facts[name]) for facts, _ in runs if name in facts})
+def _best(
+    runs: list[tuple[Facts, str]], labels: Counter[str], names: Sequence[str]
+) -> tuple[str, Condition | None] | None:
+    """The question whose two answers are least mixed; None where none has two answers.
+
+    A value is asked for, or a bound between two neighbours; where no value separates, whether the fact is told at all.
+    """
+    told: dict[str, dict[str, Counter[str]]] = {}  # fact -> value -> labels: the runs are read once
+    for name in names:
+        by_value: dict[str, Counter[str]] = defaultdict(Counter)
+        for facts, label in runs:
+            if name in facts:
+                by_value[str(facts[name])][label] += 1
+        told[name] = by_value
+    best: tuple[float, str, Condition | None] | None = None
+    for questions in (_questions, _told):
+        for name, by_value in told.items():
+            for condition in questions(by_value):
+                inside: Counter[str] = Counter()
+                for value, counts in by_value.items():
+                    if condition is None or holds(condition, value):
+                        inside.update(counts)
+                outside = labels - inside
+                mixture = _mixture(inside) + _mixture(outside)
+                if inside and outside and (best is None or mixture < best[0] - 1e-9):
+                    best = mixture, name, condition
+        if best:
+            return best[1:]
+    return None
+
+
+def _questions(values: Collection[str]) -> Iterator[Condition]:
+    known = sorted(values)
     if len(known) > 1 and all(re.match(r"\d", value) for value in known):
         yield from (f">= {value}" for value in sorted(known, key=version)[1:])
     else:
         yield from known
 
 
-def _told(name: str, runs: list[tuple[Facts, str]]) -> Iterator[None]:
-    """Where no value separates: whether the fact is told at all."""
+def _told(values: Collection[str]) -> Iterator[None]:
     yield None
 
 
@@ -152,9 +173,9 @@ def _answer(name: str, condition: Condition | None, facts: Facts) -> bool:
     return name in facts and (condition is None or holds(condition, facts[name]))
 
 
-def _mixture(runs: list[tuple[Facts, str]]) -> float:
-    counts = Counter(label for _, label in runs).values()
-    return len(runs) - sum(count * count for count in counts) / len(runs) if runs else 0.0
+def _mixture(labels: Counter[str]) -> float:
+    count = labels.total()
+    return count - sum(one * one for one in labels.values()) / count if count else 0.0
 
 
 # ------------------------------------------------------------------------------ of a command
