@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from readyonce.pages.terminal import for_terminal
 from support.project import KNOWN, ROOT, command
 
 COMMANDS = ("list", "explain", "diagnose", "triage", "run", "verify", "check", "render", "new", "link", "site", "serve")
@@ -28,17 +29,23 @@ def test_list_has_every_incident():
 @pytest.mark.parametrize("language", ["en", "zh"])
 @pytest.mark.parametrize("incident", KNOWN.incidents)
 def test_explain_shows_the_article(incident, language):
-    told = command("explain", incident, "--lang", language)
-    assert told.returncode == 0, told.stderr
+    told = for_terminal(KNOWN, incident, language, colour=False)
     file = KNOWN.incidents[incident].file
-    assert file.title[language] in told.stdout and file.fix.text[language].replace("**", "") in told.stdout
+    assert file.title[language] in told and file.fix.text[language].replace("**", "") in told
     runs = [run for evidence in KNOWN.incidents[incident].evidence.values() for run in evidence.runs]
     if file.errors:
-        assert any(run.error in file.errors and run.message.splitlines()[0] in told.stdout for run in runs)
+        assert any(run.error in file.errors and run.message.splitlines()[0] in told for run in runs)
     else:  # all that such a run shows
-        assert 'RESULT {"variant": "reported", "outcome": ' in told.stdout
+        assert 'RESULT {"variant": "reported", "outcome": ' in told
     for left in ("--8<--", "<a ", "<div", "<span", "{#", "\n\n\n"):
-        assert left not in told.stdout, left
+        assert left not in told, left
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_command_prints_it(language):
+    told = command("explain", "RO-0008", "--lang", language)
+    assert told.returncode == 0, told.stderr
+    assert told.stdout == for_terminal(KNOWN, "RO-0008", language, colour=False) + "\n"
 
 
 def test_explain_imports_nothing_heavy():
