@@ -252,25 +252,21 @@ def test_cover_has_version_and_date_of_the_newest_evidence(texts, known):
     assert __version__ in texts[0] and newest in texts[0]
 
 
-@pytest.fixture(scope="session")
-def again(books, root, tmp_path_factory):
-    """The books, set once more in another folder; both at a time, since each takes one core."""
-    folder = tmp_path_factory.mktemp("again")
-    shutil.copytree(root / "build" / "site", folder / "build" / "site")
+def test_the_same_bytes_in_another_folder(books, root, tmp_path):
+    """Each language and each edition once: what sets a book knows no more of either than its words and its chapters."""
+    shutil.copytree(root / "build" / "site", tmp_path / "build" / "site")
     for name in ("mkdocs.yml", "mkdocs.zh.yml"):
-        shutil.copy(root / name, folder)
+        shutil.copy(root / name, tmp_path)
     newest = max(evidence.environment.date for it in KNOWN.incidents.values() for evidence in it.evidence.values())
     command = [sys.executable, "-m", "readyonce.book"]
-    for edition in setter.EDITIONS:
-        setting = [
-            subprocess.Popen([*command, each, newest, site.CONFIG[each], edition], cwd=folder) for each in LANGUAGES
-        ]
-        assert [process.wait() for process in setting] == [0, 0]
-    return folder / "build" / "book"
-
-
-def test_the_same_bytes_in_another_folder(again, either):
-    assert (again / either.name).read_bytes() == either.read_bytes()
+    again = tuple(zip(LANGUAGES, reversed(setter.EDITIONS), strict=True))
+    setting = [  # at a time, since each takes one core
+        subprocess.Popen([*command, language, newest, site.CONFIG[language], edition], cwd=tmp_path)
+        for language, edition in again
+    ]
+    assert [process.wait() for process in setting] == [0, 0]
+    for name in (setter.name(language, edition) for language, edition in again):
+        assert (tmp_path / "build" / "book" / name).read_bytes() == (books / name).read_bytes()
 
 
 # ------------------------------------------------------------------------------ the short one
