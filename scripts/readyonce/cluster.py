@@ -20,16 +20,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from readyonce import catalog, inputs, lab, project, verify
+from readyonce import catalog, inputs, lab, project, scheduler, verify
 from readyonce.catalog import Catalog, Incident
 from readyonce.lab import LabError
 from readyonce.verify import Measured, Task, Wanted
 
-PATIENCE = 20  # seconds until a scheduler answers, and until it has a worker
 LOOK = 1  # seconds until a worker sees that nobody waits for its task any more
 RETRIES = 2  # of what failed for a reason of the machine's, such as a full disk
 LAUNCH = "readyonce-launch"  # a worker has one, a task takes it: one at a time, whatever the threads
-HOW = "pip install 'readyonce[cluster]'"
 
 
 def differences(
@@ -40,15 +38,9 @@ def differences(
     Of what no worker could run the evidence stays as it is, and a text says so. Raises `inputs.Unusable` where there is no
     Dask, no cluster, or one of another state of the project.
     """
-    try:
-        from distributed import Client, as_completed
-    except ImportError:
-        raise inputs.Unusable(f"--on needs Dask's `distributed`. Install it: {HOW}") from None
-    try:
-        client = Client(address, timeout=PATIENCE)
-    except (OSError, ValueError) as error:
-        raise inputs.Unusable(f"there is no Dask scheduler at {address}: {error or type(error).__name__}") from None
-    with client, ExitStack() as leaving:
+    with scheduler.connected(address) as client, ExitStack() as leaving:
+        from distributed import as_completed
+
         state = state_of(known.root)
         _require_ready(client, address, state)
         client.register_plugin(_one_at_a_time())
@@ -113,7 +105,7 @@ def _expected(incident: Incident, part: Task) -> float:
 def _require_ready(client: Any, address: str, state: str) -> None:
     """Asked before: what cannot be unpickled over there ends workers, or is tried again for a minute."""
     try:
-        client.wait_for_workers(1, timeout=PATIENCE)
+        client.wait_for_workers(1, timeout=scheduler.PATIENCE)
     except TimeoutError:
         raise inputs.Unusable(f"the Dask scheduler at {address} has no workers: start some") from None
     lacks = {"scheduler": client.run_on_scheduler(_lacks(), None), **client.run(_lacks(), state)}

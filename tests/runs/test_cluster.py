@@ -256,7 +256,7 @@ def test_a_full_disk_of_a_worker_leaves_the_evidence_and_is_told(toy, tmp_path, 
 
 def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy, monkeypatch):
     root, before = toy
-    monkeypatch.setattr(cluster, "PATIENCE", 5)  # so long it is looked for again
+    monkeypatch.setattr("readyonce.scheduler.PATIENCE", 5)  # so long it is looked for again
     port = free_port()
     scheduler = subprocess.Popen(
         [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
@@ -322,7 +322,7 @@ def test_who_leaves_ends_what_runs_for_him(toy):
 def test_bad_usage(toy, monkeypatch):
     root, _ = toy
     address = f"tcp://127.0.0.1:{free_port()}"
-    monkeypatch.setattr(cluster, "PATIENCE", 2)
+    monkeypatch.setattr("readyonce.scheduler.PATIENCE", 2)
     with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}"):
         verified(root, ["RO-0901"], address)
     with workers(root, 0) as dask_cluster:

@@ -113,7 +113,7 @@ def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, monkeypatch, nothing_l
 
 
 def test_no_scheduler_or_no_workers_are_told(monkeypatch, nothing_left):
-    monkeypatch.setattr(engine, "PATIENCE", 1)
+    monkeypatch.setattr("readyonce.scheduler.PATIENCE", 1)
     for address in (f"tcp://127.0.0.1:{free_port()}", "nothing://such"):
         with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}"):
             engine.readings(TEXT, {"a.log": 1}, "en", address)

@@ -355,9 +355,9 @@ def test_without_a_package_a_sentence_says_how_to_get_it(name, monkeypatch, tmp_
         calls[name]()
 
 
-def test_the_extra_names_what_triage_imports():
-    imported = set()
-    for path in (ROOT / "scripts" / "readyonce" / "fleet").glob("*.py"):
+def test_the_extra_names_what_triage_and_verify_on_a_cluster_import():
+    imported, package = set(), ROOT / "scripts" / "readyonce"
+    for path in (*(package / "fleet").glob("*.py"), package / "scheduler.py", package / "cluster.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             names = [it.name for it in node.names] if isinstance(node, ast.Import) else []
             names += [node.module] if isinstance(node, ast.ImportFrom) else []

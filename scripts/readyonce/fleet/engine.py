@@ -1,4 +1,4 @@
-"""Reads many files at once, by Dask: on this machine's cores, or on a cluster that runs already. No other module knows it."""
+"""Reads many files at once, by Dask: on this machine's cores, or on a cluster that runs already."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from readyonce import diagnose, inputs
+from readyonce import diagnose, inputs, scheduler
 from readyonce.fleet import layout, sources
 from readyonce.fleet.reading import Reading, read
 from readyonce.project import Language
 
 LEAST, MOST = 4 << 20, 256 << 20  # bytes of one task
-PATIENCE = 20  # seconds until a scheduler answers
 
 
 def readings(rules: str, sizes: dict[str, int], language: Language, address: str | None = None) -> list[Reading]:
@@ -20,28 +19,20 @@ def readings(rules: str, sizes: dict[str, int], language: Language, address: str
     try:
         import dask.bag
     except ImportError:
-        raise inputs.Unusable(f"triage needs Dask. Install it: {sources.HOW}") from None
+        raise inputs.Unusable(f"triage needs Dask. Install it: {scheduler.HOW}") from None
     tasks = _tasks(sizes, (os.cpu_count() or 1) if address is None else 64)
     bag = dask.bag.from_sequence(tasks, npartitions=len(tasks)).map(each, rules, language)
     if address is None:
-        scheduler = "synchronous" if len(tasks) == 1 else "processes"  # processes take a second to start
-        return _flat(bag.compute(scheduler=scheduler))
-    try:
-        from distributed import Client
-    except ImportError:
-        raise inputs.Unusable(f"--on needs Dask's `distributed`. Install it: {sources.HOW}") from None
-    try:
-        client = Client(address, timeout=PATIENCE)
-    except (OSError, ValueError) as error:
-        raise inputs.Unusable(f"there is no Dask scheduler at {address}: {error or type(error).__name__}") from None
-    with client:
+        here = "synchronous" if len(tasks) == 1 else "processes"  # processes take a second to start
+        return _flat(bag.compute(scheduler=here))
+    with scheduler.connected(address) as client:
         # Asked before: what cannot be unpickled over there ends workers, or is tried again for a minute.
         lacks = {"scheduler": client.run_on_scheduler(_lacks()), **client.run(_lacks())}
         if len(lacks) == 1:
             raise inputs.Unusable(f"the Dask scheduler at {address} has no workers: start some")
         if who := [name for name, lack in lacks.items() if lack]:
             raise inputs.Unusable(
-                f"{len(who)} of the scheduler and workers at {address} cannot import triage ({lacks[who[0]]}). On each: {sources.HOW}"
+                f"{len(who)} of the scheduler and workers at {address} cannot import triage ({lacks[who[0]]}). On each: {scheduler.HOW}"
             )
         return _flat(client.compute(bag, sync=True))
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from readyonce import inputs
-from readyonce.fleet.sources import HOW
 from readyonce.fleet.verdict import Answer, Rank
+from readyonce.scheduler import HOW
 
 
 @dataclass

@@ -9,10 +9,10 @@ from typing import Any
 from readyonce import inputs
 from readyonce.diagnose import Rules
 from readyonce.fleet.groups import Group, said
-from readyonce.fleet.sources import HOW
 from readyonce.fleet.verdict import Answer, Rank
 from readyonce.fleet.words import say
 from readyonce.project import Language
+from readyonce.scheduler import HOW
 from readyonce.terminal import printable
 
 ORDER = ("failed", "unclear", "recovered", "fine", "empty")

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 from readyonce import inputs
+from readyonce.scheduler import HOW
 
-HOW = "pip install 'readyonce[cluster]'"
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 
 
