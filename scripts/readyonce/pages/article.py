@@ -130,7 +130,7 @@ class Article(IncidentPage):
                     rows.append([versions, f"`{file}`", *(self._strip_cell(name, environment) for name in pair)])
                 elif recorded and recorded.not_run:
                     rows.append([versions, f"`{file}`", self.say("not-run"), self.not_run(recorded.not_run)])
-        rows.append([self.incident.file.reported.hardware[self.language], "", *self.head("not-run", "not-run")])
+        rows.append([self.incident.file.reported.hardware[self.language], "", *[self.say("not-run")] * 2])
         return table(rows, "ro-matrix")
 
     def _pairs(self) -> Iterator[tuple[str, str, str]]:

@@ -73,7 +73,7 @@ class LabBook(IncidentPage):
         if environment in variant.unusable:
             return self.unusable(variant, environment)
         run = self.incident.run(variant.name, environment)
-        cell = self.cell(run, environment)
+        cell = self._cell(run, environment)
         if run and run.error and run.error not in self.incident.file.errors:
             cell += "<br>" + self.family_link(run.error, "../../errors/")
         return cell
@@ -91,12 +91,19 @@ class LabBook(IncidentPage):
         for row in itertools.product(*left):
             names = ["-".join((*words, *row) if turn else (*row, *words)) for words in columns]
             if any(environment in self.incident.variants[name].declared for name in names):
-                cells = (self.cell(self.incident.run(name, environment), environment) for name in names)
+                cells = (self._cell(self.incident.run(name, environment), environment) for name in names)
                 rows.append([self._words(left, row), *cells])
         return table(rows, "ro-matrix") if len(rows) > 1 else ""
 
     def _words(self, axes: list[dict[str, Text]], words: Iterable[str]) -> str:
         return self.joined("comma", (axis[word][self.language] for axis, word in zip(axes, words)))
+
+    def _cell(self, run: Run | None, environment: str) -> str:
+        """A run's outcome where rows and columns say what was run; links lead here."""
+        if run is None:
+            return self.say("not-run")
+        word = self.chip(run.outcome, run_id(run.variant, environment))
+        return f"{word} {number(run)}" if run.outcome == "diverge" else word
 
     def evidence(self) -> str:
         """What was run where, and all sources."""

@@ -12,10 +12,9 @@ from pathlib import Path
 import jinja2
 
 from readyonce.catalog import Catalog, Incident, Variant, imports
-from readyonce.links import run_id
-from readyonce.markup import chip, code, number
+from readyonce.markup import chip, code
 from readyonce.project import Language
-from readyonce.schema import BASELINE, Affected, Environment, FamilyFile, Run
+from readyonce.schema import BASELINE, Affected, Environment, FamilyFile
 from readyonce.verdicts import Judgement
 from readyonce.words import say
 
@@ -146,10 +145,3 @@ class IncidentPage(Page):
 
     def unusable(self, variant: Variant, environment: str) -> str:
         return self.after(self.say("unusable"), variant.unusable[environment][self.language])
-
-    def cell(self, run: Run | None, environment: str) -> str:
-        """A run's outcome in a table whose rows and columns say what it is: the run's place, for links."""
-        if run is None:
-            return self.say("not-run")
-        word = self.chip(run.outcome, run_id(run.variant, environment))
-        return f"{word} {number(run)}" if run.outcome == "diverge" else word
