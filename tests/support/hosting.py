@@ -31,8 +31,11 @@ def ends_with_us() -> None:
 
 
 @contextlib.contextmanager
-def served(folder: Path, headers: Mapping[str, str] = {}):
-    """The wiki under a sub-path, as many hosts have it; its own page where nothing is found."""
+def served(folder: Path, headers: Mapping[str, str] = {}, pause: float = 0):
+    """The wiki under a sub-path, as many hosts have it; its own page where nothing is found.
+
+    A page comes in steps of 3,000 bytes, with a pause in seconds between them.
+    """
 
     class Handler(http.server.SimpleHTTPRequestHandler):
         def translate_path(self, path):
@@ -46,6 +49,13 @@ def served(folder: Path, headers: Mapping[str, str] = {}):
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.end_headers()
             self.wfile.write(page.read_bytes())
+
+        def copyfile(self, source, outputfile):
+            if not self.path.endswith("/"):
+                return super().copyfile(source, outputfile)
+            while step := source.read(3000):
+                outputfile.write(step)
+                time.sleep(pause)
 
         def end_headers(self):
             for name, value in headers.items():
