@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -16,18 +17,19 @@ from readyonce.catalog import Catalog
 from readyonce.project import Language
 from readyonce.reading import CatalogError, Problem, explain_yaml, parse_yaml
 
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_block import StateBlock
+    from markdown_it.token import Token
+
 SECTIONS = ("fix", "case", "error", "cause", "claims", "otherwise", "affected", "look-alikes")
 LAB_BOOK = ("reproduce", "runs", "evidence")  # of the page beside it
 
-_HEADING = re.compile(r"^(#{1,6}) +(.*?)(?: *\{#([\w-]+)[^}]*\})? *$")
-_FENCE = re.compile(r"^(\s*)(`{3,}|~{3,})\s*(\w*)(.*)$")
+_HEADING = re.compile(r"(.*?)(?: *\{#([\w-]+)[^}]*\})? *")
 _INCLUDE = re.compile(r'^\s*--8<-- "([^":]+)(?::([\w-]+))?"\s*$')
-_LINK = re.compile(
-    r"\]\(\s*<?([^)\s>]+)>?(?:\s+[\"'][^)]*)?\)"  # [text](target), also with a title
-    r"|^ {0,3}\[[^\]]+\]:\s+<?([^\s>]+)"  # [name]: target
-    r"|\bhref=\"([^\"]*\.md(?:#[^\"]*)?|#[^\"]+)\""  # others are of the page's address, which the tests of the site follow
-    r"|<(https?://[^>\s]+)>"
-)
+_BOX = re.compile(r"(?:!!!|\?\?\?\+?|===) ")
+# Others are of the page's address: the site's tests follow them.
+_HREF = re.compile(r'\bhref="([^"]*\.md(?:#[^"]*)?|#[^"]+)"')
 _MARK = re.compile(r"--8<-- \[(start|end):")
 
 
@@ -51,7 +53,8 @@ class Include:
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `content` is its text as written; `includes` stand inside it."""
+    """A fenced block, or one that is code by its indent and has no language. `content` is its text as written;
+    `includes` stand inside it."""
 
     line: int
     language: str
@@ -95,31 +98,78 @@ def read(path: Path, text: str | None = None) -> Page:
     text = path.read_text(encoding="utf-8") if text is None else text
     page = Page(path, text)
     lines = text.splitlines()
-    start = 0
     if lines and lines[0] == "---" and "---" in lines[1:]:
         start = lines.index("---", 1) + 1
         page.front_matter = "\n".join(lines[1 : start - 1]) + "\n"
-    number = start
-    while number < len(lines):
-        line, number = lines[number], number + 1
-        # A plain test first: most lines are none of these.
-        if ("```" in line or "~~~" in line) and (fence := _FENCE.match(line)):
-            begin, content = number, []
-            while number < len(lines) and lines[number].strip() != fence[2]:
-                content.append(lines[number])
-                number += 1
-            number += 1
-            includes = tuple(found for n, text in enumerate(content, begin + 1) if (found := _include(n, text)))
-            page.blocks.append(Block(begin, fence[3], textwrap.dedent("\n".join(content)), includes))
-            page.includes += includes
-        elif include := _include(number, line):
-            page.includes.append(include)
-        elif line[:1] == "#" and (heading := _HEADING.match(line)):
-            page.headings.append(Heading(number, len(heading[1]), heading[2], heading[3]))
-        if "](" in line or "]:" in line or '="' in line or "<http" in line:
-            found_here = _LINK.finditer(re.sub(r"`[^`]*`", "", line))
-            page.links += [(number, next(filter(None, found.groups()))) for found in found_here]
+        lines[:start] = [""] * start
+    page.includes = [found for number, line in enumerate(lines, 1) if (found := _include(number, line))]
+    by_reference: dict[str, Any] = {}
+    tokens = _parser().parse("\n".join(lines), by_reference)
+    defined = {it["href"]: it["map"][0] + 1 for it in by_reference.get("references", {}).values()}
+    page.links = [(line, target) for target, line in defined.items()]
+    level = 0  # of the heading that the next text is, if it is one
+    for token in tokens:
+        begin, end = (token.map[0] + 1, token.map[1]) if token.map else (0, 0)
+        if token.type in ("fence", "code_block"):
+            includes = tuple(it for it in page.includes if begin <= it.line <= end)
+            language = re.findall(r"^\w*", token.info.strip())[0]
+            page.blocks.append(Block(begin, language, textwrap.dedent(token.content).rstrip("\n"), includes))
+        elif token.type == "html_block":  # its Markdown, where it has any, and its tags
+            page.links += _links(begin, _parser().parseInline(token.content)[0])
+        elif token.type == "inline":
+            page.links += [it for it in _links(begin, token) if it[1] not in defined]
+            if level and (heading := _HEADING.fullmatch(token.content)):
+                page.headings.append(Heading(begin, level, heading[1], heading[2]))
+        level = int(token.tag[1:]) if token.type == "heading_open" else 0
+    page.links.sort(key=lambda link: link[0])
     return page
+
+
+def _links(line: int, token: Token) -> Iterator[tuple[int, str]]:
+    """What an inline token leads to, each with its line; `line` is that of its beginning."""
+    code = 0  # how far the code in it was read: a break inside is lost to the token
+    for child in token.children or []:
+        target = child.attrs.get("href" if child.type == "link_open" else "src")
+        if target is not None:
+            yield line, str(target)
+        elif child.type == "html_inline":
+            yield from ((line, found[1]) for found in _HREF.finditer(child.content))
+            line += child.content.count("\n")
+        elif child.type == "code_inline":
+            begin = token.content.find(child.markup, code)
+            code = token.content.find(child.markup, begin + len(child.markup)) + len(child.markup)
+            line += token.content.count("\n", begin, code)
+        elif child.type in ("softbreak", "hardbreak"):
+            line += 1
+
+
+@functools.cache
+def _parser() -> MarkdownIt:
+    """CommonMark with what the site's Markdown has beside it: tables, and boxes."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable("table")
+    parser.block.ruler.before("table", "box", _box, {"alt": ["paragraph", "list"]})
+    parser.normalizeLink = lambda url: url  # type: ignore[method-assign]
+    parser.validateLink = lambda url: True  # type: ignore[method-assign]
+    return parser
+
+
+def _box(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A note, a fold or a tab: a line that names it, and Markdown that is indented below it."""
+    if state.is_code_block(start) or not _BOX.match(state.src, state.bMarks[start] + state.tShift[start]):
+        return False
+    if silent:
+        return True
+    indent, last = state.sCount[start] + 4, start + 1
+    while last < end and (state.isEmpty(last) or state.sCount[last] >= indent):
+        last += 1
+    outer = state.blkIndent, state.lineMax, state.level
+    state.blkIndent, state.lineMax, state.level = indent, last, state.level + 1
+    state.md.block.tokenize(state, start + 1, last)
+    state.blkIndent, state.lineMax, state.level = outer
+    state.line = last
+    return True
 
 
 def _include(number: int, line: str) -> Include | None:

@@ -816,8 +816,8 @@ def _block(catalog: Catalog, page: Page, block: Block, recorded: Recorded) -> No
                 fault(f"the block is not YAML: {getattr(error, 'problem', error)}", "Mend it.")
         case language:
             fault(
-                f"a fenced block with language `{language}`",
-                "Use python, bash, json, yaml, nginx, console or text: those are tested.",
+                f"a block with language `{language}`" if language else "a block without a language",
+                "Fence it as python, bash, json, yaml, nginx, console or text: those are tested.",
             )
 
 
