@@ -34,8 +34,9 @@ lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its typ
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
 	@$(BIN)/python -m pytest -m frameworks
 
-test-cluster: .venv/tests.stamp ## a verify and a triage on a Slurm that it starts here, errors on two hosts; as root, and not part of `test` or CI
+test-cluster: .venv/tests.stamp ## a verify and a triage on a Slurm that it starts here, errors on two hosts, the Kubernetes manifest; as root, and not part of `test` or CI
 	@scripts/system-packages slurm-wlm munge iproute2
+	@$(LOCKED) --no-compile --upgrade --target .venv/kubernetes -r tests/kubernetes.txt
 	@$(BIN)/python -m pytest -m cluster tests/cluster
 
 evidence: .venv/tests.stamp ## run everything in every environment, and store what it showed; ON=tcp://... on a Dask cluster
@@ -69,6 +70,7 @@ lock: .venv/tests.stamp ## pin again: what the site needs, and what each environ
 	@# botocore excludes the site's python-dateutil: that one is free here.
 	@sed '/^python-dateutil==/,/[^\]$$/d' requirements.txt tests/requirements.txt > .venv/others.txt
 	@$(LOCK) -c .venv/others.txt tests/s3.in -o tests/s3.txt
+	@$(LOCK) --no-deps tests/kubernetes.in -o tests/kubernetes.txt
 	@for list in $(filter-out %/current.txt,$(wildcard snippets/environments/*.txt)); do \
 		echo "$$list"; $(LOCK) --no-annotate --no-emit-package torch --no-emit-package torchvision $$list \
 			-o snippets/environments/locks/$${list##*/} || exit 1; done
