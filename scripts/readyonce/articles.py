@@ -95,7 +95,11 @@ def matter(catalog: Catalog, page: Page) -> dict[str, Any]:
 
 def read(path: Path, text: str | None = None) -> Page:
     """A page; `text` is the file's, where it has been read already."""
-    text = path.read_text(encoding="utf-8") if text is None else text
+    return _parsed(path, path.read_text(encoding="utf-8") if text is None else text)
+
+
+@functools.lru_cache(1024)  # `serve` reads all again when one was changed
+def _parsed(path: Path, text: str) -> Page:
     page = Page(path, text)
     lines = text.splitlines()
     if lines and lines[0] == "---" and "---" in lines[1:]:

@@ -23,82 +23,7 @@ NO_SITE = '"READYONCE_SITE", ""'
 ENVIRONMENT = "current"  # where the guard is run over everything
 
 STRATEGIES = {"ddp": "DDP", "zero-3": "ZeRO-3", "fsdp2": "FSDP2"}
-TEXTS: dict[str, dict[Language, str]] = {
-    "outcome": {"en": "What the run does without the guard", "zh": "没有防护时，运行的结果"},
-    "runs": {"en": "Runs", "zh": "次数"},
-    "flagged": {"en": "Flagged", "zh": "指出"},
-    "silent": {"en": "finishes on wrong gradients, silently", "zh": "跑完不报错，但梯度是错的"},
-    "match": {"en": "trains right", "zh": "训练正确"},
-    "error": {"en": "fails", "zh": "报错"},
-    "run": {"en": "Run", "zh": "运行"},
-    "codes": {"en": "Codes", "zh": "代码"},
-    "step": {"en": "Seen before step", "zh": "在第几步之前发现"},
-    "reason": {"en": "Why it is right all the same", "zh": "为什么指出它仍然没错"},
-    "change": {"en": "Change", "zh": "改动"},
-    "loop": {"en": "Loop", "zh": "训练循环"},
-    "alone": {"en": "Without the guard", "zh": "没有防护时"},
-    "diverge": {"en": "wrong, silently", "zh": "悄悄出错"},
-    "missed": {"en": "not seen: {}", "zh": "看不出来：{}"},
-    "wrong": {"en": "make the training wrong", "zh": "使训练出错的改动"},
-    "harmless": {"en": "harmless", "zh": "无害的改动"},
-    "changes": {"en": "One-line changes", "zh": "一行改动"},
-    "strategy": {"en": "Strategy", "zh": "策略"},
-    "size": {"en": "Trainable parameters", "zh": "可训练参数"},
-    "alone-ms": {"en": "A step without", "zh": "没有防护的一步"},
-    "hooks": {"en": "With the hooks", "zh": "加上 hook"},
-    "all": {"en": "With the comparison too", "zh": "再加上比对"},
-    "after": {"en": "After it removed itself", "zh": "撤走之后"},
-    "silent-run": {"en": "Silent run", "zh": "不报错却训错的运行"},
-    "invariants": {"en": "Learned", "zh": "学到的不变量"},
-    "violated": {"en": "It violates", "zh": "它违反的"},
-    "also-right": {"en": "A right run violates", "zh": "正确的运行违反的"},
-    "only": {"en": "Only the silent one", "zh": "只有错误的运行违反的"},
-    "ranks-differ": {"en": "Equal parameters among them", "zh": "其中有“参数一致”"},
-    "unusable": {"en": "not usable: {}", "zh": "无法使用：{}"},
-    "yes": {"en": "yes", "zh": "有"},
-    "no": {"en": "no", "zh": "没有"},
-    "check": {"en": "Check", "zh": "检查手段"},
-    "guard": {"en": "The guard", "zh": "防护脚本"},
-    "stopped": {"en": "Silent runs it stops", "zh": "拦下几个不报错却训错的"},
-    "told": {"en": "Silent runs it speaks of", "zh": "对其中几个有提示"},
-    "right": {"en": "Right runs that finish", "zh": "正确的运行，跑完几个"},
-    "unfinished": {"en": " (does not finish: {})", "zh": "（没有跑完：{}）"},
-    "command": {"en": "Command", "zh": "命令"},
-    "with": {"en": "Environment", "zh": "环境"},
-    "then": {"en": "Behind the guard", "zh": "加上防护之后"},
-    "goes-on": {"en": "runs to its end", "zh": "一直跑完"},
-    "stops": {"en": "stopped before step {}", "zh": "在第 {} 步之前停下"},
-    "number": {"en": "Number", "zh": "数量"},
-    "why": {"en": "Why", "zh": "原因"},
-    "unseen": {"en": "Silent runs that it lets through", "zh": "放过的不报错运行"},
-    "silent-runs": {"en": "Silent runs", "zh": "不报错却训错的运行"},
-    "with-guard": {"en": "Run with the guard", "zh": "带防护脚本跑过"},
-    "precision": {"en": "Precision", "zh": "精度"},
-    "setting": {"en": "Checkpointing", "zh": "梯度检查点"},
-    "off": {"en": "Off by", "zh": "偏差"},
-    "two": {"en": "Two replays", "zh": "两次重算之间"},
-    "non-reentrant": {"en": "non-reentrant (right)", "zh": "非可重入（正确）"},
-    "reentrant, repeated": {"en": "reentrant, repeated (wrong)", "zh": "可重入，重复运行（错误）"},
-    "not-measured": {"en": "not measured: needs a GPU", "zh": "没有测：需要 GPU"},
-    "watched": {
-        "en": "[The guard](guard.md) was with {watched} of the {silent} silent runs, {commands} of them frameworks' own "
-        "commands, and flagged {flagged}.",
-        "zh": "不报错却训错的运行共 {silent} 次，[防护脚本](guard.md)盯过其中 {watched} 次（{commands} 次是框架自带的命令），{flagged}。",
-    },
-    "flagged-all": {"en": "all of them", "zh": "全都指出来了"},
-    "flagged-some": {"en": "{} of them", "zh": "指出了 {} 次"},
-}
 PRECISIONS = ("float32", "tf32", "bf16 autocast", "bf16")  # as tests/bench/guard_noise.py calls them
-MISSED_ZH = {
-    "the scale of a loss is the author's": "损失的缩放由作者决定",
-    "equal on all ranks; it could be meant": "各 rank 一致，也可能是有意的",
-    "nothing steps, so there is no step to stand before": "优化器从不更新参数，也就没有可拦的一步",
-    "which parameters are trained is the author's": "训练哪些参数由作者决定",
-    "what a rank is given is the author's": "给每个 rank 什么数据由作者决定",
-    "DDP was told to leave it out, as experts are; the first line names how many": (
-        "明确告诉了 DDP 不管它，专家参数就是这样；开头那一行会说有多少个"
-    ),
-}
 
 
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
@@ -167,7 +92,7 @@ def unflagged(catalog: Catalog, pattern: str = "*") -> list[tuple[Incident, Run]
 
 
 def missed(catalog: Catalog, language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("unseen", "number", "why")]]
+    rows = [[say(f"guard.{key}", language) for key in ("unseen", "number", "why")]]
     for pattern, reason in let_through(catalog).items():
         id, _, variant = pattern.partition("/")
         name = f"[{id}](incidents/{id}.md)" if variant == "*" else f"[{id}](incidents/{id}.md) `{variant}`"
@@ -176,18 +101,18 @@ def missed(catalog: Catalog, language: Language) -> str:
 
 
 def confusion(catalog: Catalog, language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("outcome", "runs", "flagged")]]
+    rows = [[say(f"guard.{key}", language) for key in ("outcome", "runs", "flagged")]]
     counted = Counter(
         ("silent" if r.outcome in SILENT else r.outcome, bool(r.guard and r.guard.codes)) for _, r in watched(catalog)
     )
     for outcome in ("silent", "match", "error"):
         of = counted[outcome, True]
-        rows.append([TEXTS[outcome][language], str(of + counted[outcome, False]), str(of)])
+        rows.append([say(f"guard.{outcome}", language), str(of + counted[outcome, False]), str(of)])
     return table(rows)
 
 
 def flagged(catalog: Catalog, language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("run", "alone", "codes", "step")]]
+    rows = [[say(f"guard.{key}", language) for key in ("run", "alone", "codes", "step")]]
     for incident, run in watched(catalog):
         if (guard := run.guard) and guard.codes:
             target = "incidents/" + run_address(incident.id, run.variant, ENVIRONMENT)
@@ -199,7 +124,7 @@ def flagged(catalog: Catalog, language: Language) -> str:
 
 
 def excepted(catalog: Catalog, language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("run", "reason")]]
+    rows = [[say(f"guard.{key}", language) for key in ("run", "reason")]]
     for name, reason in exceptions(catalog).items():
         id, _, variant = name.partition("/")
         rows.append([f"[{id} `{variant}`](incidents/{run_address(id, variant, ENVIRONMENT)})", reason[language]])
@@ -207,27 +132,27 @@ def excepted(catalog: Catalog, language: Language) -> str:
 
 
 def faults_count(loops: dict[str, Any], language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("changes", "number", "flagged")]]
+    rows = [[say(f"guard.{key}", language) for key in ("changes", "number", "flagged")]]
     for key, wrong in (("wrong", True), ("harmless", False)):
         those = [told for told in loops.values() if told["wrong"] == wrong]
-        rows.append([TEXTS[key][language], str(len(those)), str(sum(bool(told["codes"]) for told in those))])
+        rows.append([say(f"guard.{key}", language), str(len(those)), str(sum(bool(told["codes"]) for told in those))])
     return table(rows)
 
 
 def faults(loops: dict[str, Any], language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("change", "loop", "alone", "codes", "step")]]
+    rows = [[say(f"guard.{key}", language) for key in ("change", "loop", "alone", "codes", "step")]]
     for name, told in loops.items():
         if told["wrong"]:
-            reason = told["missed"] or ""
-            missed = TEXTS["missed"][language].format(MISSED_ZH.get(reason, reason) if language == "zh" else reason)
-            codes = " ".join(f"`{code}`" for code in told["codes"]) or missed
+            codes = " ".join(f"`{code}`" for code in told["codes"])
+            if not codes:
+                codes = say("guard.missed", language, say(f"guard-missed.{told['missed']}", language))
             step = "" if told["step"] is None else str(told["step"] + 1)
-            rows.append([f"`{name}`", told["loop"], TEXTS[told["outcome"]][language], codes, step])
+            rows.append([f"`{name}`", told["loop"], say(f"guard.{told['outcome']}", language), codes, step])
     return table(rows)
 
 
 def cost(measured: dict[str, Any], language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("strategy", "size", "alone-ms", "hooks", "all", "after")]]
+    rows = [[say(f"guard.{key}", language) for key in ("strategy", "size", "alone-ms", "hooks", "all", "after")]]
     for row in measured["rows"]:
         shares = [f"{100 * row[key]:+.1f} %" for key in ("hooks", "all", "after")]
         rows.append([STRATEGIES[row["strategy"]], row["size"], f"{row['step_ms']:.0f} ms", *shares])
@@ -236,7 +161,7 @@ def cost(measured: dict[str, Any], language: Language) -> str:
 
 def others(checks: dict[str, Any], right: list[str], language: Language) -> str:
     """What each other check makes of the silent runs. `right`: runs that train right, one of each file and strategy."""
-    rows = [[TEXTS[key][language] for key in ("check", "stopped", "told", "right")]]
+    rows = [[say(f"guard.{key}", language) for key in ("check", "stopped", "told", "right")]]
     plain = checks["none"]
     for check, differs in checks.items():
         if check == "none":
@@ -252,8 +177,8 @@ def others(checks: dict[str, Any], right: list[str], language: Language) -> str:
             it["outcome"] in SILENT and not set(it["says"]) <= also[name.split()[0]] for name, it in silent.items()
         )
         finished = sum(told[name]["outcome"] == "match" for name in right)
-        unfinished = TEXTS["unfinished"][language].format(crashed) if crashed else ""
-        name = TEXTS["guard"][language] if check == "the guard" else f"`{check}`"
+        unfinished = say("guard.unfinished", language, crashed) if crashed else ""
+        name = say("guard.guard", language) if check == "the guard" else f"`{check}`"
         rows.append([name, f"{stopped} / {len(silent)}{unfinished}", str(spoke), f"{finished} / {len(right)}"])
     return table(rows)
 
@@ -261,15 +186,18 @@ def others(checks: dict[str, Any], right: list[str], language: Language) -> str:
 def traincheck(runs: dict[str, Any], language: Language) -> str:
     """The invariants that a silent run violates, of those learned from a right one; a second right run was held out."""
     rows = [
-        [TEXTS[key][language] for key in ("silent-run", "invariants", "violated", "also-right", "only", "ranks-differ")]
+        [
+            say(f"guard.{key}", language)
+            for key in ("silent-run", "invariants", "violated", "also-right", "only", "ranks-differ")
+        ]
     ]
     for name, told in runs.items():
         file, variant = name.split()
         if "unusable" in told:
-            rows.append([f"{file}<br>`{variant}`", TEXTS["unusable"][language].format(told["unusable"]), *[""] * 4])
+            rows.append([f"{file}<br>`{variant}`", say("guard.unusable", language, told["unusable"]), *[""] * 4])
             continue
         numbers = [told["invariants"], told["violated"], told["held_out_violated"], told["only"]]
-        seen = TEXTS["yes" if told["equal_parameters"] else "no"][language]
+        seen = say("guard.yes" if told["equal_parameters"] else "guard.no", language)
         rows.append([f"{file}<br>`{variant}`", *(f"{number:,}" for number in numbers), seen])
     return table(rows)
 
@@ -289,7 +217,7 @@ def silent(catalog: Catalog, commands: dict[str, Any]) -> dict[str, list[tuple[b
 
 
 def releases(catalog: Catalog, commands: dict[str, Any], language: Language) -> str:
-    rows = [[TEXTS[key][language] for key in ("with", "silent-runs", "with-guard", "flagged")]]
+    rows = [[say(f"guard.{key}", language) for key in ("with", "silent-runs", "with-guard", "flagged")]]
     for environment, runs in sorted(silent(catalog, commands).items()):
         watched = [flagged for _, flagged in runs if flagged is not None]
         rows.append([environment, str(len(runs)), str(len(watched)), str(sum(watched))])
@@ -300,36 +228,38 @@ def sentence(catalog: Catalog, commands: dict[str, Any], language: Language) -> 
     runs = [it for runs in silent(catalog, commands).values() for it in runs]
     watched = [(is_command, flagged) for is_command, flagged in runs if flagged is not None]
     flagged = sum(it for _, it in watched)
-    return TEXTS["watched"][language].format(
+    return say(
+        "guard.watched",
+        language,
         silent=len(runs),
         watched=len(watched),
         commands=sum(is_command for is_command, _ in watched),
-        flagged=TEXTS["flagged-all" if flagged == len(watched) else "flagged-some"][language].format(flagged),
+        flagged=say("guard.flagged-all" if flagged == len(watched) else "guard.flagged-some", language, flagged),
     )
 
 
 def noise(rows: list[dict[str, Any]], language: Language) -> str:
     """How far `replay` is from the gradient of a right and of a wrong setting."""
-    shown = [[TEXTS[key][language] for key in ("precision", "setting", "off", "two", "runs")]]
+    shown = [[say(f"guard.{key}", language) for key in ("precision", "setting", "off", "two", "runs")]]
     for precision in PRECISIONS:
         for row in (those := [row for row in rows if row["precision"] == precision]):
             low, high = (f"{value:.2g}" for value in row["difference"])
             off = low if low == high else f"{low}–{high}"
-            setting = TEXTS[row["setting"]][language]
+            setting = say(f"guard.{row['setting']}", language)
             shown.append([precision, setting, off, f"{row['two_replays']:.2g}", str(row["runs"])])
         if not those:
-            shown.append([precision, TEXTS["not-measured"][language], "", "", ""])
+            shown.append([precision, say("guard.not-measured", language), "", "", ""])
     return table(shown)
 
 
 def commands(catalog: Catalog, runs: dict[str, Any], language: Language) -> str:
     """The frameworks' own commands behind the guard's; how each ends without it stands in the evidence."""
-    rows = [[TEXTS[key][language] for key in ("command", "with", "alone", "codes", "then")]]
+    rows = [[say(f"guard.{key}", language) for key in ("command", "with", "alone", "codes", "then")]]
     for name, told in runs.items():
         run, _, environment = name.rpartition(" ")
         id, _, variant = run.partition("/")
         codes = " ".join(f"`{code}`" for code in told["codes"])
-        then = TEXTS["goes-on" if told["exit"] == 0 else "stops"][language].format(told["step"])
+        then = say("guard.goes-on" if told["exit"] == 0 else "guard.stops", language, told["step"])
         if id in catalog.incidents:
             ended = say(catalog.incidents[id].evidence[environment].by_variant[variant].outcome, language)
             run = f"[{id} `{variant}`](incidents/{run_address(id, variant, environment)})"

@@ -18,6 +18,7 @@ from readyonce import schema
 from readyonce.markup import table
 from readyonce.project import Language
 from readyonce.schema import Slug
+from readyonce.words import say
 
 FILES: dict[str, tuple[str, Any]] = {
     "incident": ("snippets/RO-0042/incident.yml", schema.IncidentFile),
@@ -29,16 +30,6 @@ FILES: dict[str, tuple[str, Any]] = {
 }
 TRANSLATED = Path(__file__).with_name("keys.zh.yml")
 PLAIN = ("Text", "Title")  # words in both languages: what stands in them needs no table
-SAY: dict[str, dict[Language, str]] = {
-    "key": {"en": "Key", "zh": "键"},
-    "says": {"en": "What it says", "zh": "含义"},
-    "one-of": {"en": "One of {}.", "zh": "取值：{}。"},
-    "else": {"en": "Without it: `{}`.", "zh": "不写则为 `{}`。"},
-    "see": {"en": "See {}.", "zh": "见 {}。"},
-    "names": {"en": "Names, each with these keys: {}.", "zh": "以名字为键，每一项的键见 {}。"},
-    "between": {"en": ", ", "zh": "、"},
-    "space": {"en": " ", "zh": ""},
-}
 
 
 def schemas() -> dict[str, str]:
@@ -55,7 +46,7 @@ def manual(language: Language) -> str:
         if "properties" in whole:
             parts.append(_table(whole, whole["title"], language))
         else:
-            parts.append(SAY["names"][language].format(*map(_link, _models(whole))) + "\n")
+            parts.append(say("keys.names", language, *map(_link, _models(whole))) + "\n")
         for model, part in whole["$defs"].items():
             if model not in shown:
                 shown.add(model)
@@ -71,21 +62,21 @@ def _schema(name: str) -> dict[str, Any]:
 
 
 def _table(model: dict[str, Any], name: str, language: Language) -> str:
-    rows = [[SAY["key"][language], SAY["says"][language]]]
+    rows = [[say("keys.key", language), say("keys.says", language)]]
     for key, value in model["properties"].items():
         shown = f"**`{key}`**" if key in model.get("required", ()) else f"`{key}`"
-        rows.append([shown, SAY["space"][language].join(_row(value, name, key, language))])
+        rows.append([shown, say("keys.space", language).join(_row(value, name, key, language))])
     return table(rows, "ro-keys")
 
 
 def _row(value: dict[str, Any], model: str, key: str, language: Language) -> Iterator[str]:
     yield value["description"] if language == "en" else _in_chinese(model, key)
     if words := [f"`{word}`" for kind in _kinds(value) for word in kind.get("enum", ())]:
-        yield SAY["one-of"][language].format(SAY["between"][language].join(words))
+        yield say("keys.one-of", language, say("keys.between", language).join(words))
     if links := [_link(it) for it in _models(value) if it not in PLAIN]:
-        yield SAY["see"][language].format(SAY["between"][language].join(links))
+        yield say("keys.see", language, say("keys.between", language).join(links))
     if isinstance(value.get("default"), str | int) and not isinstance(value["default"], bool):
-        yield SAY["else"][language].format(value["default"])
+        yield say("keys.else", language, value["default"])
 
 
 def _kinds(value: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
+import yaml
+
 from readyonce.project import Language
-from readyonce.reading import parse_yaml
 
 
 @functools.cache
 def of(language: Language) -> dict[str, str]:
-    """All of a language: key → text, in which `{}` and `{name}` stand for what is put in."""
-    path = Path(__file__).with_name(f"words.{language}.yml")
-    words: dict[str, str] = parse_yaml(path.read_text(encoding="utf-8"))
+    """All of a language: key, or section.key → text, in which `{}` and `{name}` stand for what is put in."""
+    text = Path(__file__).with_name(f"words.{language}.yml").read_text(encoding="utf-8")
+    words: dict[str, str] = {}
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C, where there is one
+    for key, said in yaml.load(text, loader).items():
+        words |= {f"{key}.{inner}": it for inner, it in said.items()} if isinstance(said, dict) else {key: said}
     return words
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from readyonce import guard, lab
+from readyonce.words import say
 from support.project import KNOWN, ROOT, TESTS, selected
 
 SCRIPT = ROOT / guard.FOLDER / guard.SCRIPT
@@ -161,7 +162,7 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
         assert stopped <= flagged if check == "the guard" else len(stopped) <= 1, check
         assert not crashed or "DETAIL" in check
         if check != "none":
-            name = guard.TEXTS["guard"][language] if check == "the guard" else f"`{check}`"
+            name = say("guard.guard", language) if check == "the guard" else f"`{check}`"
             assert f"\n| {name} | {len(stopped)} / {len(plain.keys() - right)}" in made["guard/others.md"]
 
 

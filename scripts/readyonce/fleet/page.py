@@ -9,9 +9,9 @@ from readyonce.diagnose import Rules
 from readyonce.fleet import report
 from readyonce.fleet.groups import Group
 from readyonce.fleet.verdict import Answer
-from readyonce.fleet.words import say
 from readyonce.project import Language
 from readyonce.terminal import printable
+from readyonce.words import say
 
 ROW, WIDE, LEFT = 16, 560, 64  # of the timeline, in pixels
 RANKS = 64  # shown in one timeline
@@ -32,7 +32,7 @@ _CLASS = {"followed": "follow", "ended": "follow", "silent": "quiet", "hung": "q
 
 def html(rules: Rules, answers: list[Answer], groups: list[Group], language: Language) -> str:
     def words(key: str) -> str:
-        return escape(say(key, language))
+        return escape(say(f"triage.{key}", language))
 
     counted = Counter(it.outcome for it in answers)
     parts = [
@@ -82,13 +82,13 @@ def timeline(it: Answer, language: Language) -> str:
         wide = max(3.0, WIDE * ((rank.end or 0) - (rank.start or 0)) / span)
         kind = "first" if rank is it.first else _CLASS.get(rank.how, "first")
         y = number * ROW
-        told = f"{say('rank', language, rank.rank)}: {say(rank.how, language, rank.code) if rank.how in _SAID else rank.how}"
+        told = f"{say('triage.rank', language, rank.rank)}: {say(f'triage.{rank.how}', language, rank.code) if rank.how in _SAID else rank.how}"
         rows.append(
-            f'<text x="0" y="{y + 12}">{escape(say("rank", language, rank.rank))}</text>'
+            f'<text x="0" y="{y + 12}">{escape(say("triage.rank", language, rank.rank))}</text>'
             f'<rect class="{kind}" x="{x:.1f}" y="{y + 3}" width="{wide:.1f}" height="10"><title>{_clean(told)}</title></rect>'
         )
     high = len(ranks) * ROW
-    title = escape(say("timeline", language))
+    title = escape(say("triage.timeline", language))
     return (
         f'<svg role="img" aria-label="{title}" width="{LEFT + WIDE + 70}" height="{high + 18}" '
         f'viewBox="0 0 {LEFT + WIDE + 70} {high + 18}">{"".join(rows)}'

@@ -10,10 +10,10 @@ from readyonce import inputs
 from readyonce.diagnose import Rules
 from readyonce.fleet.groups import Group, said
 from readyonce.fleet.verdict import Answer, Rank
-from readyonce.fleet.words import say
 from readyonce.project import Language
 from readyonce.scheduler import HOW
 from readyonce.terminal import printable
+from readyonce.words import say
 
 ORDER = ("failed", "unclear", "recovered", "fine", "empty")
 SHOWN = 20  # ranks that are named one by one
@@ -48,27 +48,27 @@ def text(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
     bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
     lines = [f"{bold}{total(answers, language)}{off}"]
     counted = Counter(it.outcome for it in answers)
-    lines += [f"{counted[it]:6}  {say(it, language)}" for it in ORDER if counted[it]]
+    lines += [f"{counted[it]:6}  {say(f'triage.{it}', language)}" for it in ORDER if counted[it]]
     for known, title in ((True, "known"), (False, "others")):
         if told := [it for it in groups if (it.family is not None) == known]:
-            lines += ["", f"{bold}{say(title, language)}{off}"]
+            lines += ["", f"{bold}{say(f'triage.{title}', language)}{off}"]
             lines += [f"{len(it.jobs):6}  {printable(name(rules, it))}{mark(it, language)}" for it in told]
     failed = [it for it in answers if it.first]
     if failed:
-        lines += ["", f"{bold}{say('jobs', language)}{off}"]
+        lines += ["", f"{bold}{say('triage.jobs', language)}{off}"]
     for it in sorted(failed, key=lambda it: ORDER.index(it.outcome)):
         assert it.first
-        lines += [f"{bold}{printable(it.job)}{off}  {say(it.outcome, language)}"]
+        lines += [f"{bold}{printable(it.job)}{off}  {say(f'triage.{it.outcome}', language)}"]
         lines += [f"    {printable(row)}" for row in told_of(rules, it, language)]
         if it.first.file:
             lines += [f"    {faint}{printable(it.first.file)}:{it.first.line}{off}"]
-    return "\n".join([*lines, "", say("footer", language)])
+    return "\n".join([*lines, "", say("triage.footer", language)])
 
 
 def total(answers: list[Answer], language: Language) -> str:
     size = float(sum(it.size for it in answers))
     unit = next(unit for unit in ("B", "KB", "MB", "GB", "TB") if (size := size / 1000) < 1 or unit == "TB")
-    return say("total", language, len(answers), sum(it.files for it in answers), f"{size * 1000:.3g} {unit}")
+    return say("triage.total", language, len(answers), sum(it.files for it in answers), f"{size * 1000:.3g} {unit}")
 
 
 def name(rules: Rules, group: Group) -> str:
@@ -78,7 +78,7 @@ def name(rules: Rules, group: Group) -> str:
 
 
 def mark(group: Group, language: Language) -> str:
-    return f"  ({say('new', language)})" if group.new else ""
+    return f"  ({say('triage.new', language)})" if group.new else ""
 
 
 def told_of(rules: Rules, it: Answer, language: Language) -> list[str]:
@@ -89,25 +89,27 @@ def told_of(rules: Rules, it: Answer, language: Language) -> list[str]:
         incidents = ", ".join(entry["id"] for entry in (it.first.answer or {}).get("incidents", []))
         rows.append(f"{rules.families[it.first.family]['title']} ({it.first.family}){incidents and ' · ' + incidents}")
         if fix := (it.first.answer or {}).get("fix"):
-            rows.append(f"{say('fix', language)}: {fix['text'].replace('`', '').replace('**', '')}")
+            rows.append(f"{say('triage.fix', language)}: {fix['text'].replace('`', '').replace('**', '')}")
     elif it.first.message:
         rows.append(it.first.message)
     json_ = it.to_json()
     more = [
-        say(key, language, some(json_[of])) for key, of in (("follow", "followed"), ("silent", "silent")) if json_[of]
+        say(f"triage.{key}", language, some(json_[of]))
+        for key, of in (("follow", "followed"), ("silent", "silent"))
+        if json_[of]
     ]
-    more += [say("restarts", language, it.restarts)] if it.restarts else []
-    more += [say("nodes", language, ", ".join(it.nodes[:SHOWN]))] if len(it.nodes) > 1 else []
+    more += [say("triage.restarts", language, it.restarts)] if it.restarts else []
+    more += [say("triage.nodes", language, ", ".join(it.nodes[:SHOWN]))] if len(it.nodes) > 1 else []
     return [*rows, " · ".join(more)] if more else rows
 
 
 def who(first: Rank, alike: list[int], language: Language) -> str:
-    subject = say("no-rank", language) if first.rank is None else say("rank", language, first.rank)
-    subject = say("launcher", language) if first.how == "stopped" else subject
-    subject += say("on", language, first.node) if first.node else ""
+    subject = say("triage.no-rank", language) if first.rank is None else say("triage.rank", language, first.rank)
+    subject = say("triage.launcher", language) if first.how == "stopped" else subject
+    subject += say("triage.on", language, first.node) if first.node else ""
     code = -first.code if first.code and first.code < 0 else first.code
-    told = f"{subject} {say(first.how, language, code)}"
-    return told + (f"; {say('alike', language, some(alike))}" if len(alike) > 1 else "")
+    told = f"{subject} {say(f'triage.{first.how}', language, code)}"
+    return told + (f"; {say('triage.alike', language, some(alike))}" if len(alike) > 1 else "")
 
 
 def some(ranks: list[int]) -> str:

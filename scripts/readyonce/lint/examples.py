@@ -15,23 +15,9 @@ from readyonce.lint.launch import Launch, Option
 from readyonce.markup import table
 from readyonce.project import Language
 from readyonce.reading import parse_yaml
+from readyonce.words import say
 
 LINKED = 5  # launches of a row; of more, their number
-WORDS = {
-    "repository": {"en": "Repository", "zh": "仓库"},
-    "with": {"en": "with {}", "zh": "{}"},
-    "launches": {"en": "Launches", "zh": "启动命令"},
-    "error": {"en": "Stop or wrong", "zh": "报错或训错"},
-    "warning": {"en": "By version", "zh": "看版本"},
-    "note": {"en": "It depends", "zh": "看情况"},
-    "right": {"en": "Right", "zh": "正确"},
-    "not-covered": {"en": "Not covered", "zh": "未覆盖"},
-    "launch": {"en": "Launch", "zh": "启动命令"},
-    "happens": {"en": "What the runs show", "zh": "运行结果"},
-    "more": {"en": "and {} more", "zh": "另有 {} 条"},
-    "versions": {"en": "with {}: {}", "zh": "{} 下：{}"},
-    "none": {"en": "None.", "zh": "没有。"},
-}
 
 
 @dataclass(frozen=True)
@@ -90,13 +76,13 @@ def _releases(catalog: Catalog) -> dict[str, dict[str, dict[str, Any]]]:
 
 def _counts(catalog: Catalog, public: list[Example], language: Language) -> str:
     columns = (*LEVELS[:3], "right", "not-covered")
-    rows = [[WORDS[it][language] for it in ("repository", "launches", *columns)]]
+    rows = [[say(f"lint-examples.{it}", language) for it in ("repository", "launches", *columns)]]
     for repository, releases in _releases(catalog).items():
         for release, about in releases.items():
             here = Counter(it.level for it in public if (it.repository, it.release) == (repository, release))
             pinned = ", ".join(f"{name} {it}" for name, it in about["versions"].items() if it != release)
             name = f"[{repository} {release}](https://github.com/{repository}/tree/{about['commit']})"
-            name += f"<br>{WORDS['with'][language].format(pinned)}" if pinned else ""
+            name += f"<br>{say('lint-examples.with', language, pinned)}" if pinned else ""
             rows.append([name, str(here.total()), *(str(here[it]) for it in columns)])
     return table(rows)
 
@@ -108,18 +94,18 @@ def _listed(public: list[Example], levels: tuple[str, ...], language: Language) 
         if it.level in levels:
             said = tuple((one.versions, one.what, one.page) for one in it.findings if one.level in levels)
             alike.setdefault((it.repository, it.release, said), []).append(it)
-    rows = [[WORDS[it][language] for it in ("repository", "launch", "happens")]]
+    rows = [[say(f"lint-examples.{it}", language) for it in ("repository", "launch", "happens")]]
     for (repository, release, said), here in alike.items():
         launches = [it.link for it in here[:LINKED]]
         if (more := len(here) - LINKED) > 0:
-            launches.append(WORDS["more"][language].format(more))
+            launches.append(say("lint-examples.more", language, more))
         one = len({what for _, what, _ in said}) == 1  # with all versions
         lines = dict.fromkeys(
-            f"[{what if one or not versions else WORDS['versions'][language].format(versions, what)}]({_source(page)})"
+            f"[{what if one or not versions else say('lint-examples.versions', language, versions, what)}]({_source(page)})"
             for versions, what, page in said
         )
         rows.append([f"{repository} {release}", "<br>".join(launches), "<br>".join(lines)])
-    return table(rows) if len(rows) > 1 else WORDS["none"][language] + "\n"
+    return table(rows) if len(rows) > 1 else say("lint-examples.none", language) + "\n"
 
 
 def _source(page: str) -> str:

@@ -15,6 +15,7 @@ from readyonce import diagnose
 from readyonce.facts import Condition, bounds, fits, holds, of_command, version
 from readyonce.lint.launch import Launch
 from readyonce.project import Language
+from readyonce.words import say
 
 WORLDS = 64  # combinations of versions that are tried
 OLDEST = "0"
@@ -27,53 +28,6 @@ TELLING = (
     "gradient_checkpointing",
     "activation_checkpointing",
 )
-
-
-WORDS = {
-    "not-trainer": {
-        "en": "its options are not the Trainer's: nothing is known of what it sets",
-        "zh": "它的选项不是 Trainer 的，无从知道它设了什么",
-    },
-    "elsewhere": {
-        "en": "its options stand in {}, which is not at hand",
-        "zh": "它的选项写在 {} 里，而这个文件不在手边",
-    },
-    "unseen": {
-        "en": "`{}` stands here, but no launch could be read",
-        "zh": "这里有 `{}`，但读不出启动命令",
-    },
-    "strategy": {"en": "which strategy it trains with cannot be read", "zh": "读不出它用哪种并行策略"},
-    "absent": {"en": " ({} is not at hand)", "zh": "（{} 不在手边）"},
-    "checkpointing": {
-        "en": "how it checkpoints cannot be read: a version or an option decides",
-        "zh": "读不出它怎样做梯度检查点：由版本或某个选项决定",
-    },
-    "no-run": {"en": "no run of {} fits these settings", "zh": "没有符合这些设置的 {} 运行"},
-    "uncovered": {"en": "not covered: {}", "zh": "未覆盖：{}"},
-    "repeat": {"en": "a module runs more often than once: {}", "zh": "有模块执行多次：{}"},
-    "once": {"en": "right if each module runs once", "zh": "每个模块只执行一次时是对的"},
-    "mixed": {"en": "not every run that fits trains right", "zh": "符合的运行并非都训练正确"},
-    "depends": {
-        "en": "{}; it depends on what a launch cannot show: {}",
-        "zh": "{}；其余取决于启动命令看不出的情况：{}",
-    },
-    "case": {"en": "{}: {}", "zh": "{}：{}"},
-    "look": {"en": "can train wrong without an error: {}", "zh": "有可能悄悄训错：{}"},
-    "stops": {"en": "stops", "zh": "报错停止"},
-    "stops-with": {"en": "stops: {} ({})", "zh": "报错停止：{}（{}）"},
-    "wrong": {"en": "trains wrong without an error", "zh": "不报错但训练是错的"},
-    "wrong-by": {
-        "en": "trains wrong without an error, up to {:.0%} off ({}, toy models)",
-        "zh": "不报错但训练是错的，偏差最大 {:.0%}（{}，小模型）",
-    },
-    "match": {"en": "trains right ({})", "zh": "训练正确（{}）"},
-    "still": {"en": "nothing moves ({})", "zh": "参数没有动（{}）"},
-    "hang": {"en": "hangs ({})", "zh": "卡住（{}）"},
-    "run": {"en": "{} run", "zh": "{} 次运行"},
-    "runs": {"en": "{} runs", "zh": "{} 次运行"},
-    "or": {"en": " or ", "zh": "，或"},
-    "next": {"en": "; ", "zh": "；"},
-}
 
 
 class Finding(NamedTuple):
@@ -133,7 +87,7 @@ def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: La
             name,
             it["line"],
             False,
-            WORDS["look"][language].format(it["why"]),
+            say("lint.look", language, it["why"]),
             "",
             None,
             _page(rules, f"incidents/{it['id']}/#case"),
@@ -203,28 +157,28 @@ def _rules_of(rules: Mapping[str, Any], launch: Launch) -> list[Mapping[str, Any
 def _verdict(
     rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language
 ) -> _Verdict | None:
-    def say(key: str, *values: str) -> str:
-        return WORDS[key][language].format(*values)
+    def uncovered(key: str, *values: str) -> _Verdict:
+        return _uncovered(rules, say(f"lint.{key}", language, *values), language)
 
     if launch.processes == 1:
         return None
     if launch.unseen:
-        return _uncovered(rules, say("unseen", launch.unseen), language)
+        return uncovered("unseen", launch.unseen)
     if not launch.frameworks:
-        return _uncovered(rules, say("not-trainer"), language)
+        return uncovered("not-trainer")
     if launch.blind:
-        return _uncovered(rules, say("elsewhere", ", ".join(launch.unread)), language)
+        return uncovered("elsewhere", ", ".join(launch.unread))
     facts = facts_of(rules, launch, versions)
     if "strategy" not in facts:
-        unread = say("absent", ", ".join(launch.unread)) if launch.unread else ""
-        return _uncovered(rules, say("strategy") + unread, language)
+        unread = say("lint.absent", language, ", ".join(launch.unread)) if launch.unread else ""
+        return _uncovered(rules, say("lint.strategy", language) + unread, language)
     if "checkpointing" not in facts:
-        return _uncovered(rules, say("checkpointing"), language)
+        return uncovered("checkpointing")
     verdict = _judged(rules, {**versions, **facts}, language)
     if verdict and verdict.level == "error" and "runs" in facts:
         once = _judged(rules, {**versions, **{name: it for name, it in facts.items() if name != "runs"}}, language)
         if once is None or once.level != "error":  # what the framework's own code repeats decides
-            verdict = verdict._replace(level="warning", what=say("repeat", verdict.what))
+            verdict = verdict._replace(level="warning", what=say("lint.repeat", language, verdict.what))
     if verdict and verdict.level != "not-covered" and facts["checkpointing"] != "non-reentrant":
         better = _judged(rules, {**versions, **facts, "checkpointing": "non-reentrant"}, language)
         if better is None or (LEVELS.index(better.level) > LEVELS.index(verdict.level) and better.level == "note"):
@@ -233,9 +187,7 @@ def _verdict(
 
 
 def _uncovered(rules: Mapping[str, Any], why: str, language: Language) -> _Verdict:
-    return _Verdict(
-        "not-covered", "not-covered", WORDS["uncovered"][language].format(why), _page(rules, "decision/"), 0
-    )
+    return _Verdict("not-covered", "not-covered", say("lint.uncovered", language, why), _page(rules, "decision/"), 0)
 
 
 def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Language) -> _Verdict | None:
@@ -251,7 +203,7 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
     first = next(iter(by_use), None)
     if first is None:
         strategy = rules["strategies"].get(known["strategy"], {}).get(language, known["strategy"])
-        return _uncovered(rules, WORDS["no-run"][language].format(strategy), language)
+        return _uncovered(rules, say("lint.no-run", language, strategy), language)
     right = {use: {label for label, _, _ in told} == {"match"} for use, told in by_use.items()}
     if all(right.values()):
         return None
@@ -263,13 +215,13 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
         return _said(rules, by_use[first], runs, language)
     bad = {use: [it for it in told if it[0] != "match"] for use, told in by_use.items() if not right[use]}
     use, told = next(iter(bad.items()))
-    where = WORDS["next"][language].join(
-        WORDS["case"][language].format(rules["uses"][name]["text"][language], _kinds(labels, language))
+    where = say("lint.next", language).join(
+        say("lint.case", language, rules["uses"][name]["text"][language], _kinds(labels, language))
         for name, labels in bad.items()
     )
     page = _page(rules, f"decision/#{known['strategy']}-{use}")
-    lead = WORDS["once" if right.get("once") else "mixed"][language]
-    return _Verdict("note", "depends", WORDS["depends"][language].format(lead, where), page, runs)
+    lead = say("lint.once" if right.get("once") else "lint.mixed", language)
+    return _Verdict("note", "depends", say("lint.depends", language, lead, where), page, runs)
 
 
 def _said(
@@ -295,13 +247,13 @@ def _outcomes(rules: Mapping[str, Any], told: Iterable[tuple[str, int, Mapping[s
         outcome, _, family = label.partition(":")
         runs = _runs_in_words(count, language)
         if family:
-            texts.append(WORDS["stops-with"][language].format(rules["families"][family]["title"], runs))
+            texts.append(say("lint.stops-with", language, rules["families"][family]["title"], runs))
         elif outcome == "diverge":
             wrong = max((part["gradient_error"] or 0 for it, _, part in told if it == label), default=0)
-            texts.append(WORDS["wrong-by"][language].format(wrong, runs))
+            texts.append(say("lint.wrong-by", language, wrong, runs))
         else:
-            texts.append(WORDS[outcome][language].format(runs))
-    return WORDS["next"][language].join(texts)
+            texts.append(say(f"lint.{outcome}", language, runs))
+    return say("lint.next", language).join(texts)
 
 
 def _page(rules: Mapping[str, Any], path: str) -> str:
@@ -312,13 +264,13 @@ def _kinds(told: Iterable[tuple[str, int, Mapping[str, Any]]], language: Languag
     """`stops or trains wrong without an error (17 runs)`"""
     told = list(told)
     kinds = sorted({"wrong" if it[0] in ("diverge", "still") else "stops" for it in told})
-    text = WORDS["or"][language].join(WORDS[it][language] for it in kinds)
+    text = say("lint.or", language).join(say(f"lint.{it}", language) for it in kinds)
     runs = _runs_in_words(sum(it[1] for it in told), language)
     return f"{text} ({runs})" if language == "en" else f"{text}（{runs}）"
 
 
 def _runs_in_words(count: int, language: Language) -> str:
-    return WORDS["run" if count == 1 else "runs"][language].format(count)
+    return say("lint.run" if count == 1 else "lint.runs", language, count)
 
 
 def _possible(path: Iterable[tuple[str, Condition | None, bool]], known: Mapping[str, Any]) -> bool:

@@ -12,71 +12,18 @@ from readyonce.lint import judge as judging
 from readyonce.lint.launch import LAUNCHERS, Reader
 from readyonce.lint.rules import compile_rules
 from readyonce.markup import code, table
-from readyonce.project import Language
-from readyonce.words import say
+from readyonce.project import LANGUAGES, Language
+from readyonce.words import of, say
 
 EXAMPLE = "lint/example.sh"  # under snippets/
-# Why a pasted text cannot be judged. In a terminal `shell` and `launch` say the same.
-UNREADABLE = {
-    "long": {
-        "en": "it is larger than {} MiB: give the launch alone",
-        "zh": "超过 {} MiB，请只给启动命令",
-    },
-    "quote": {"en": "a quote {} is not closed", "zh": "引号 {} 没有闭合"},
-    "backtick": {"en": "a ` is not closed", "zh": "反引号没有闭合"},
-    "bracket": {"en": "a {} is not closed", "zh": "{} 没有闭合"},
-    "grown": {
-        "en": "its variables expand to more than {} million characters",
-        "zh": "变量展开后超过 {} 百万字符",
-    },
-    "zero": {"en": "it is no text: it holds zero bytes", "zh": "不是文本：里面有零字节"},
-    "yaml": {
-        "en": "its YAML or JSON cannot be read here; readyonce lint may read it in a terminal",
-        "zh": "这里读不了这段 YAML 或 JSON，可以在终端里用 readyonce lint 试",
-    },
-    "anchor": {
-        "en": "anchors, aliases and tags of YAML are not read here; readyonce lint reads them in a terminal",
-        "zh": "这里不读 YAML 的锚点、别名和标签，请在终端里用 readyonce lint",
-    },
-    "many": {"en": "it opens more than {} brackets", "zh": "括号超过 {} 个"},
-    "deep": {
-        "en": "it holds more than {} values, or is nested more than {} deep",
-        "zh": "值超过 {} 个，或者嵌套超过 {} 层",
-    },
-}
-WORDS = {
-    "launches": {"en": "A launch, not a log: {}", "zh": "这是启动命令，不是日志：{}"},
-    "single": {
-        "en": "it starts one process, so nothing here applies",
-        "zh": "它只启动一个进程，这里的内容都不适用",
-    },
-    "unreadable": {
-        "en": "A launch that cannot be read, line {}: {}",
-        "zh": "这条启动命令读不了，第 {} 行：{}",
-    },
-    "level-error": {"en": "Error", "zh": "错误"},
-    "level-warning": {"en": "Warning", "zh": "警告"},
-    "level-note": {"en": "Note", "zh": "提示"},
-    "option": {"en": "the option in line {}", "zh": "第 {} 行的选项"},
-    "command": {"en": "the launch in line {}", "zh": "第 {} 行的启动命令"},
-    "page": {"en": "Why", "zh": "依据"},
-    "folded": {"en": "What a launch cannot show ({})", "zh": "启动命令看不出的情况（{}）"},
-    "colon": {"en": ": ", "zh": "："},
-    "versions-not-known": {
-        "en": "The versions are not known here, so the answer is given by range. With yours: `readyonce lint FILE --with PACKAGE==VERSION` in a terminal.",
-        "zh": "这里不知道版本，所以按版本范围回答。要按你的版本判断，请在终端里用 `readyonce lint FILE --with 包名==版本`。",
-    },
-    "alone": {
-        "en": "From the text alone: files that it names are not read. The runs are toy models on CPU with two processes. Nothing was sent anywhere.",
-        "zh": "只根据这段文字，不读它引用的文件。运行都是小模型，在 CPU 上用两个进程跑的。没有向任何地方发送内容。",
-    },
-}
 
 
 def words() -> dict[str, dict[str, str]]:
-    """All that the page says of a launch: the engine's own words, the command's where they are the same, and those above."""
+    """All that the page says of a launch: the engine's own words, the command's where they are the same, and the page's."""
     shared = ("add", "write", "guard", "with", "right", "next", *judging.LEVELS, *(f"{it}s" for it in judging.LEVELS))
-    return {**{f"of-{it}": report.WORDS[it] for it in shared}, **judging.WORDS, **UNREADABLE, **WORDS}
+    keys = {f"of-{it}": f"lint-report.{it}" for it in shared}
+    keys |= {key.partition(".")[2]: key for key in of(LANGUAGES[0]) if key.startswith(("lint.", "lint-page."))}
+    return {name: {language: of(language)[key] for language in LANGUAGES} for name, key in keys.items()}
 
 
 def compiled(catalog: Catalog) -> dict[str, Any]:

@@ -11,36 +11,9 @@ from readyonce.lint.judge import LEVELS, Finding
 from readyonce.lint.launch import Launch
 from readyonce.project import Language
 from readyonce.terminal import printable
+from readyonce.words import say
 
 LOUD = ("error", "warning")  # what makes the command fail
-WORDS = {
-    "add": {"en": "add to it:", "zh": "加上："},
-    "write": {"en": "write instead:", "zh": "改成："},
-    "guard": {
-        "en": "to know it: run a few steps behind the guard, python -m readyonce_guard -- COMMAND",
-        "zh": "想确认：用防护脚本跑几步，python -m readyonce_guard -- COMMAND",
-    },
-    "why": {"en": "why: {}", "zh": "依据：{}"},
-    "with": {"en": "with {}: {}", "zh": "{} 下：{}"},
-    "error": {"en": "{} error", "zh": "{} 个错误"},
-    "errors": {"en": "{} errors", "zh": "{} 个错误"},
-    "warning": {"en": "{} warning", "zh": "{} 个警告"},
-    "warnings": {"en": "{} warnings", "zh": "{} 个警告"},
-    "note": {"en": "{} depending on what a launch cannot show", "zh": "{} 个取决于启动命令看不出的情况"},
-    "notes": {"en": "{} depending on what a launch cannot show", "zh": "{} 个取决于启动命令看不出的情况"},
-    "not-covered": {"en": "{} not covered", "zh": "{} 个未覆盖"},
-    "not-covereds": {"en": "{} not covered", "zh": "{} 个未覆盖"},
-    "all": {"en": " (--all: on what)", "zh": "（--all 说明是什么情况）"},
-    "single": {"en": "{} of one process, not judged", "zh": "{} 条只有一个进程，不判断"},
-    "nothing": {"en": "nothing to judge", "zh": "没有可判断的启动命令"},
-    "right": {"en": "every run that fits trains right", "zh": "符合的运行全部训练正确"},
-    "found": {"en": "{} in {}: {}.", "zh": "{}，{}：{}。"},
-    "launch": {"en": "{} launch", "zh": "{} 条启动命令"},
-    "launchs": {"en": "{} launches", "zh": "{} 条启动命令"},
-    "file": {"en": "{} file", "zh": "{} 个文件"},
-    "files": {"en": "{} files", "zh": "{} 个文件"},
-    "next": {"en": ", ", "zh": "，"},
-}
 _SARIF = {"error": "error", "warning": "warning", "note": "note", "not-covered": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice", "not-covered": "notice"}
 
@@ -59,17 +32,17 @@ def _lines(it: Finding, language: Language) -> list[str]:
     level = "note" if it.level == "not-covered" else it.level  # words that editors know
     lines = [f"{it.place}: {level}: {_what(it, language)} [{it.code}]"]
     if it.fix:
-        lines.append(f"    {WORDS['add' if it.missing else 'write'][language]}")
+        lines.append(f"    {say('lint-report.add' if it.missing else 'lint-report.write', language)}")
         lines += [f"        {line}" for line in it.fix.splitlines()]
     if it.level == "note" and it.runs:  # of code that is only looked at, the page says how to tell
-        lines.append(f"    {WORDS['guard'][language]}")
+        lines.append(f"    {say('lint-report.guard', language)}")
     if it.level != "not-covered":
-        lines.append(f"    {WORDS['why'][language].format(it.page)}")
+        lines.append(f"    {say('lint-report.why', language, it.page)}")
     return [printable(line) for line in lines]
 
 
 def _what(it: Finding, language: Language = "en") -> str:
-    return WORDS["with"][language].format(it.versions, it.what) if it.versions else it.what
+    return say("lint-report.with", language, it.versions, it.what) if it.versions else it.what
 
 
 def summary(
@@ -79,19 +52,19 @@ def summary(
     counts = Counter(it.level for it in findings)
     said = [_count(level, counts[level], language) for level in LEVELS if counts[level]]
     if counts["note"] and not everything:
-        said[-1 - bool(counts["not-covered"])] += WORDS["all"][language]
+        said[-1 - bool(counts["not-covered"])] += say("lint-report.all", language)
     single = sum(it.processes == 1 for it in launches)
     read = sum(not it.unseen for it in launches)
     if not said and read != single:
-        said = [WORDS["right"][language]]
-    said += [WORDS["single"][language].format(single)] * bool(single)
-    told = WORDS["next"][language].join(said) or WORDS["nothing"][language]
+        said = [say("lint-report.right", language)]
+    said += [say("lint-report.single", language, single)] * bool(single)
+    told = say("lint-report.next", language).join(said) or say("lint-report.nothing", language)
     places = _count("launch", read, language), _count("file", files, language)
-    return WORDS["found"][language].format(*places, told)
+    return say("lint-report.found", language, *places, told)
 
 
 def _count(word: str, number: int, language: Language) -> str:
-    return WORDS[word if number == 1 else f"{word}s"][language].format(number)
+    return say(f"lint-report.{word}" if number == 1 else f"lint-report.{word}s", language, number)
 
 
 def as_json(findings: Sequence[Finding]) -> str:
