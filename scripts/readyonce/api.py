@@ -31,7 +31,7 @@ def _error_json(catalog: Catalog, family: FamilyFile) -> dict[str, Any]:
         "page": family.path,
         "yields": bool(family.yields),
         "wordings": [{"all": wording.all, "none": wording.none} for wording in family.wordings],
-        "incidents": [i.id for i in catalog.incidents.values() if family.family in i.file.errors],
+        "incidents": [i.id for i in catalog.incidents.values() if family.family in i.meta.errors],
         "runs": [
             f"{incident.id}/{run.variant}@{environment}"
             for incident in catalog.incidents.values()
@@ -47,14 +47,14 @@ def incidents_json(catalog: Catalog) -> list[dict[str, Any]]:
     return [
         {
             "id": incident.id,
-            "status": incident.file.status,
-            "title": incident.file.title.model_dump(),
-            "errors": incident.file.errors,
-            "tags": incident.file.tags.model_dump(),
-            "fix": incident.file.fix.model_dump(include={"option", "text", "variant"}),
+            "status": incident.meta.status,
+            "title": incident.meta.title.model_dump(),
+            "errors": incident.meta.errors,
+            "tags": incident.meta.tags.model_dump(),
+            "fix": incident.meta.fix.model_dump(include={"option", "text", "variant"}),
             "affected": [
                 entry.model_dump(include={"package", "introduced", "fixed", "basis"})
-                for entry in incident.file.affected
+                for entry in incident.meta.affected
             ],
             "environments": sorted(incident.evidence),
         }
@@ -66,7 +66,7 @@ def claims_json(catalog: Catalog) -> list[dict[str, Any]]:
     return [
         _claim_json(catalog, incident, name, claim)
         for incident in catalog.incidents.values()
-        for name, claim in incident.file.claims.items()
+        for name, claim in incident.meta.claims.items()
     ]
 
 

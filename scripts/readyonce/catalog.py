@@ -52,7 +52,7 @@ class Variant:
     """One setting of a repro, with the outcome declared for each environment it runs in."""
 
     name: str
-    file: str
+    script: str  # its file
     text: Text
     processes: int
     launcher: str
@@ -65,12 +65,12 @@ class Variant:
     @property
     def is_command(self) -> bool:
         """Whether it is the framework's own command, not a repro."""
-        return self.file.endswith(".sh")
+        return self.script.endswith(".sh")
 
 
 @dataclass(frozen=True)
 class Incident:
-    file: IncidentFile
+    meta: IncidentFile  # its incident.yml
     folder: Path
     variants: dict[str, Variant]
     evidence: dict[str, Evidence]
@@ -78,28 +78,28 @@ class Incident:
 
     @property
     def id(self) -> str:
-        return self.file.id
+        return self.meta.id
 
     @property
     def silent(self) -> bool:
         """Whether it fails without an error text."""
-        return not self.file.errors
+        return not self.meta.errors
 
     @property
     def environments(self) -> list[str]:
         """Where anything of it runs, the current ones first."""
-        named = [*self.file.files.values(), *self.file.commands.values()]
+        named = [*self.meta.files.values(), *self.meta.commands.values()]
         return list(dict.fromkeys(environment for group in named for environment in group))
 
     @property
     def current(self) -> list[str]:
         """The environments that stand for today: of each file the first that it runs in."""
-        return list(dict.fromkeys(first for where in self.file.files.values() for first in where[:1]))
+        return list(dict.fromkeys(first for where in self.meta.files.values() for first in where[:1]))
 
     @property
     def sources(self) -> list[Source]:
         """Of its claims and of the versions that it affects, each link once."""
-        named: list[Claim | Affected] = [*self.file.claims.values(), *self.file.affected]
+        named: list[Claim | Affected] = [*self.meta.claims.values(), *self.meta.affected]
         return list({source.link: source for it in named for source in it.sources}.values())
 
     def run(self, variant: str, environment: str) -> Run | None:
@@ -110,7 +110,7 @@ class Incident:
     def shows(self) -> frozenset[str]:
         """The error families that it is about or that a run of it ended in."""
         ran = {run.error for evidence in self.evidence.values() for run in evidence.runs if run.error}
-        return frozenset({*self.file.errors, *ran})
+        return frozenset({*self.meta.errors, *ran})
 
     @property
     def not_run(self) -> set[str]:
@@ -208,7 +208,7 @@ class Catalog:
 
     def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
         """What the run told, and of the environment what it used."""
-        used = {"torch", *imports(self.text(incident.folder / variant.file))}
+        used = {"torch", *imports(self.text(incident.folder / variant.script))}
         versions = {
             name.lower(): release.partition("+")[0]
             for name, release in environment.versions.items()
@@ -222,7 +222,7 @@ class Catalog:
         return [family for family in self.families.values() if family.page == page]
 
     def about(self, error: str) -> list[Incident]:
-        return [incident for incident in self.incidents.values() if error in incident.file.errors]
+        return [incident for incident in self.incidents.values() if error in incident.meta.errors]
 
     def run_named(self, name: str) -> Observed | None:
         """The run of `RO-0001/VARIANT@ENVIRONMENT`; without an environment, of the current one."""

@@ -116,7 +116,7 @@ def _tags(catalog: Catalog) -> None:
     met: dict[str, tuple[str, str]] = {}
     for incident in catalog.incidents.values():
         for kind in Tags.model_fields:
-            for tag in incident.file.tags.kind(kind, "en"):
+            for tag in incident.meta.tags.kind(kind, "en"):
                 of, where = met.setdefault(tag.lower(), (kind, incident.id))
                 if of != kind:
                     add(
@@ -151,10 +151,10 @@ def _families(catalog: Catalog, incident: Incident) -> None:
                 "`error:` goes with `outcome: error`, always, and with no other.",
             )
 
-    for index, name in enumerate(incident.file.errors):
+    for index, name in enumerate(incident.meta.errors):
         known(name, ("errors", index))
-    baseline = incident.file.variants.get(BASELINE)
-    if baseline and baseline.error and not incident.file.errors:
+    baseline = incident.meta.variants.get(BASELINE)
+    if baseline and baseline.error and not incident.meta.errors:
         add(
             catalog,
             path,
@@ -162,7 +162,7 @@ def _families(catalog: Catalog, incident: Incident) -> None:
             f"`{BASELINE}` ends in `{baseline.error}`, and no error is named",
             f"Write `errors: [{baseline.error}]`; `errors: []` is for what fails without an error.",
         )
-    for name, entry in incident.file.variants.items():
+    for name, entry in incident.meta.variants.items():
         known(entry.error, ("variants", name, "error"))
         fits(entry.outcome, entry.error, ("variants", name, "outcome"))
         for environment, declared in entry.differs.items():
@@ -170,7 +170,7 @@ def _families(catalog: Catalog, incident: Incident) -> None:
             fits(declared.outcome, declared.error, ("variants", name, "differs", environment, "outcome"))
         for key in ("only", "differs"):
             for environment in getattr(entry, key) or ():
-                if environment not in incident.file.files.get(entry.file, []):
+                if environment not in incident.meta.files.get(entry.file, []):
                     add(
                         catalog,
                         path,
@@ -178,7 +178,7 @@ def _families(catalog: Catalog, incident: Incident) -> None:
                         f"{entry.file} does not run in `{environment}`",
                         "Add the environment under `files:`, or take it out here.",
                     )
-    for i, matrix in enumerate(incident.file.matrices):
+    for i, matrix in enumerate(incident.meta.matrices):
         for j, case in enumerate(matrix.cases):
             known(case.error, ("matrices", i, "cases", j, "error"))
             fits(case.outcome, case.error, ("matrices", i, "cases", j, "outcome"))
@@ -207,10 +207,10 @@ def _used(catalog: Catalog, incident: Incident, pattern: str, where: Keys, label
 
 def _files(catalog: Catalog, incident: Incident) -> None:
     path = incident.folder / "incident.yml"
-    named = {variant.file for variant in incident.variants.values()}
-    for name in sorted(named - set(incident.file.files)):
+    named = {variant.script for variant in incident.variants.values()}
+    for name in sorted(named - set(incident.meta.files)):
         add(catalog, path, ("files",), f"`files` does not say where {name} runs", f"Add `{name}: [current]`.")
-    for name in incident.file.files:
+    for name in incident.meta.files:
         if not (incident.folder / name).is_file():
             add(
                 catalog,
@@ -234,7 +234,7 @@ def _files(catalog: Catalog, incident: Incident) -> None:
             f"there is no variant `{BASELINE}`",
             "It shows the incident as it was reported.",
         )
-    if code := incident.file.fix.code:
+    if code := incident.meta.fix.code:
         file, section = code.split(":")
         source = incident.folder / file
         if not source.is_file() or f"[start:{section}]" not in catalog.text(source):
@@ -245,13 +245,13 @@ def _files(catalog: Catalog, incident: Incident) -> None:
                 f"there is no section `{section}` in {file}",
                 f"Mark it in {incident.folder.name}/{file}: # --8<-- [start:{section}] ... # --8<-- [end:{section}]",
             )
-    fix = incident.variants.get(incident.file.fix.variant)
+    fix = incident.variants.get(incident.meta.fix.variant)
     if not fix or any(declared.outcome != "match" for declared in fix.declared.values()):
         add(
             catalog,
             path,
             ("fix", "variant"),
-            f"the fix is not proven: `{incident.file.fix.variant}` is no variant with outcome match",
+            f"the fix is not proven: `{incident.meta.fix.variant}` is no variant with outcome match",
             "A fix counts only when the gradients are right. Name a variant that shows it.",
         )
 
@@ -263,13 +263,13 @@ def _command(catalog: Catalog, incident: Incident, variant: Variant) -> None:
         add(
             catalog,
             path,
-            ("files", variant.file),
-            f"{variant.file} has no tiny model to run with",
+            ("files", variant.script),
+            f"{variant.script} has no tiny model to run with",
             f"Add {incident.folder.name}/tiny.py; contributing says what it prints.",
         )
     try:
-        script = catalog.text(incident.folder / variant.file)
-        lab.with_lines(script, variant.lines | incident.file.reference)
+        script = catalog.text(incident.folder / variant.script)
+        lab.with_lines(script, variant.lines | incident.meta.reference)
     except OSError:
         return  # said already
     except lab.LabError as error:
@@ -279,7 +279,7 @@ def _command(catalog: Catalog, incident: Incident, variant: Variant) -> None:
 def _environments(catalog: Catalog, incident: Incident) -> None:
     path = incident.folder / "incident.yml"
     for part in ("files", "commands"):
-        for name, environments in getattr(incident.file, part).items():
+        for name, environments in getattr(incident.meta, part).items():
             for index, environment in enumerate(environments):
                 if not (catalog.root / "snippets" / "environments" / f"{environment}.txt").is_file():
                     add(
@@ -303,7 +303,7 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
     """Every declared variant has a run, and the run shows what is declared."""
     path = incident.folder / "incident.yml"
     for variant in incident.variants.values():
-        where = ("variants", variant.name) if variant.name in incident.file.variants else ("matrices",)
+        where = ("variants", variant.name) if variant.name in incident.meta.variants else ("matrices",)
         for environment, declared in variant.declared.items():
             run = incident.run(variant.name, environment)
             if environment in incident.not_run:
@@ -366,7 +366,7 @@ def _filled(catalog: Catalog, incident: Incident) -> None:
 
 def _claims(catalog: Catalog, incident: Incident) -> None:
     path = incident.folder / "incident.yml"
-    for name, claim in incident.file.claims.items():
+    for name, claim in incident.meta.claims.items():
 
         def fault(key: str, what: str, remedy: str, name: str = name) -> None:
             add(catalog, path, ("claims", name, *([key] if key else [])), f"claim `{name}` {what}", remedy)
@@ -731,7 +731,7 @@ def _front_matter(catalog: Catalog, page: Page) -> None:
 
 
 def _article(catalog: Catalog, incident: Incident, page: Page, language: Language) -> None:
-    _outline(catalog, page, incident.file.title[language], articles.SECTIONS, "An article")
+    _outline(catalog, page, incident.meta.title[language], articles.SECTIONS, "An article")
     wrong = any(declared.outcome in SILENT for v in incident.variants.values() for declared in v.declared.values())
     if wrong and "already-trained" not in page.ids:
         add(

@@ -96,9 +96,9 @@ def list_(options: argparse.Namespace) -> int:
         print(api.to_json(api.incidents_json(known)), end="")
         return GOOD
     for incident in known.incidents.values():
-        print(f"{incident.id}  {incident.file.short[options.lang]}")
-        seen = [known.families[name].title[options.lang] for name in incident.file.errors]
-        print(f"         {', '.join(seen) or incident.file.title[options.lang]}")
+        print(f"{incident.id}  {incident.meta.short[options.lang]}")
+        seen = [known.families[name].title[options.lang] for name in incident.meta.errors]
+        print(f"         {', '.join(seen) or incident.meta.title[options.lang]}")
     return GOOD
 
 
@@ -543,13 +543,13 @@ def link(options: argparse.Namespace) -> int:
         for heading in articles.read(folder / f"{name}.md").headings:
             if heading.level > 1 and heading.id:
                 headings.setdefault(heading.id, (name, heading.text))
-    for name, claim in incident.file.claims.items():
+    for name, claim in incident.meta.claims.items():
         headings[f"claim-{name}"] = (options.id, claim.text[options.lang])
     if options.section and options.section not in headings:
         raise _usage(f"{options.id} has no section `{options.section}`. It has:\n  " + "\n  ".join(headings))
     page, told = headings.get(options.section, (options.id, None))
     target = links.address(links.site_url(), f"incidents/{page}/", options.lang, options.section)
-    text = links.label(options.id, incident.file.short[options.lang], told and told.replace("`", ""))
+    text = links.label(options.id, incident.meta.short[options.lang], told and told.replace("`", ""))
     print(links.link(links.FORMS[options.tracker], text, target) if options.tracker else target)
     return GOOD
 

@@ -44,7 +44,7 @@ def atom(catalog: Catalog, known: dict[str, tuple[str, str]], language: Language
     add(feed, "link", rel="alternate", href=home, type="text/html")
     add(add(feed, "author"), "name", "ReadyOnce")
     for (published, updated), incident in dated:
-        file = incident.file
+        file = incident.meta
         entry = add(feed, "entry")
         target = links.address(site, f"incidents/{incident.id}/", language)
         add(entry, "id", target)
@@ -60,7 +60,7 @@ def atom(catalog: Catalog, known: dict[str, tuple[str, str]], language: Language
 
 
 def _dates(incident: Incident) -> tuple[str, str]:
-    ran = sorted(evidence.environment.date for evidence in incident.evidence.values()) or [incident.file.reported.date]
+    ran = sorted(evidence.environment.date for evidence in incident.evidence.values()) or [incident.meta.reported.date]
     return f"{ran[0]}T00:00:00Z", f"{ran[-1]}T00:00:00Z"
 
 
@@ -77,7 +77,7 @@ def llms(catalog: Catalog, language: Language) -> str:
         if catalog.is_files_page(page):
             continue
         if incident := catalog.incidents.get(page.stem):
-            matter = {"title": incident.file.short[language], "description": incident.file.summary[language]}
+            matter = {"title": incident.meta.short[language], "description": incident.meta.summary[language]}
         else:
             matter = articles.matter(catalog, articles.read(path, catalog.text(path)))
         if page.name == "index.md":

@@ -343,7 +343,12 @@ def _launch(
         results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
         results.touch()
         items = [
-            {"file": str(incident.folder / v.file), "variant": v.name, "processes": v.processes, "launcher": v.launcher}
+            {
+                "file": str(incident.folder / v.script),
+                "variant": v.name,
+                "processes": v.processes,
+                "launcher": v.launcher,
+            }
             for v in variants
         ]
         plan.write_text(
@@ -359,7 +364,7 @@ def _launch(
                 for line in whole:
                     result = json.loads(line)
                     yield variants[result["item"]], result["ranks"]
-                    limit, since = incident.file.time_limit, time.monotonic()
+                    limit, since = incident.meta.time_limit, time.monotonic()
                 if ended or time.monotonic() - since > limit:
                     log_of(scratch)
                     return
@@ -386,9 +391,9 @@ def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) 
     launcher = [python] if variant.launcher == "python" else torchrun(python, variant.processes)
     with ending.folder() as scratch:
         started = time.monotonic()
-        with running([*launcher, incident.folder / variant.file, variant.name], python, scratch) as process:
+        with running([*launcher, incident.folder / variant.script, variant.name], python, scratch) as process:
             try:
-                code = process.wait(incident.file.time_limit + START_LIMIT)
+                code = process.wait(incident.meta.time_limit + START_LIMIT)
             except subprocess.TimeoutExpired:
                 code = None
         seconds = time.monotonic() - started
@@ -626,7 +631,7 @@ def facts_of(
 ) -> dict[str, dict[str, Value]]:
     """The facts of each variant: a repro tells its own, a command's are read from its words and the versions."""
     variants = list(variants)
-    files = sorted({str(incident.folder / v.file) for v in variants if not v.is_command})
+    files = sorted({str(incident.folder / v.script) for v in variants if not v.is_command})
     told = {}
     if files:
         done = subprocess.run(
@@ -638,7 +643,7 @@ def facts_of(
     return {
         v.name: facts_of_command(catalog, incident, v, versions)
         if v.is_command
-        else told[str(incident.folder / v.file)].get(v.name, {})
+        else told[str(incident.folder / v.script)].get(v.name, {})
         for v in variants
     }
 
@@ -647,11 +652,11 @@ def facts_of_command(
     catalog: Catalog, incident: Incident, variant: Variant, versions: dict[str, str]
 ) -> dict[str, Value]:
     """By the rules of the framework (`snippets/frameworks/`), after those of the tiny model (`FACTS` in tiny.py)."""
-    script = with_lines((incident.folder / variant.file).read_text(encoding="utf-8"), variant.lines)
+    script = with_lines((incident.folder / variant.script).read_text(encoding="utf-8"), variant.lines)
     stacks = lint_rules.stacks(catalog)
-    launches = [it for it in Reader(stacks).script(variant.file, script, incident.folder) if it.frameworks]
+    launches = [it for it in Reader(stacks).script(variant.script, script, incident.folder) if it.frameworks]
     if not launches:
-        raise LabError(f"{incident.id}/{variant.file} runs no command of snippets/frameworks/")
+        raise LabError(f"{incident.id}/{variant.script} runs no command of snippets/frameworks/")
     options = {name: option.value for name, option in launches[0].options.items()}
     rules = lint_rules.of_launch(stacks, launches[0].frameworks)
     source = ast.parse((incident.folder / "tiny.py").read_text(encoding="utf-8"))

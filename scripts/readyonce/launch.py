@@ -55,10 +55,10 @@ class Commands:
         return Observation(variant.name, outcome, gradient_error=difference, seconds=seconds, log=log)
 
     def _script(self, variant: Variant, lines: dict[str, str]) -> str:
-        return with_lines((self.incident.folder / variant.file).read_text(encoding="utf-8"), lines)
+        return with_lines((self.incident.folder / variant.script).read_text(encoding="utf-8"), lines)
 
     def _reference(self, variant: Variant) -> Path:
-        script = self._script(variant, variant.lines | self.incident.file.reference)
+        script = self._script(variant, variant.lines | self.incident.meta.reference)
         if script not in self._references:
             code, log, output, _ = self._launch(variant, script)
             if code != 0:
@@ -82,16 +82,16 @@ class Commands:
     def _launch_once(self, variant: Variant, script: str) -> tuple[int | None, str, Path, float]:
         tiny = self._made()
         place = Path(tempfile.mkdtemp(dir=self._scratch))
-        output, file = place / "output", place / variant.file
+        output, file = place / "output", place / variant.script
         file.write_text(script, encoding="utf-8")
         for beside in self.incident.folder.iterdir():  # plugins and configurations that the command names
-            if beside.is_file() and beside.name != variant.file:
+            if beside.is_file() and beside.name != variant.script:
                 shutil.copy(beside, place)
         variables = self._offline() | tiny["variables"] | {"OUTPUT": str(output), "GPUS": "2"}
         started = time.monotonic()
         with running(["bash", file, *tiny["arguments"]], self.python, str(place), variables) as process:
             try:
-                code = process.wait(self.incident.file.time_limit + START_LIMIT)
+                code = process.wait(self.incident.meta.time_limit + START_LIMIT)
             except subprocess.TimeoutExpired:
                 code = None
         return code, log_of(place), output, time.monotonic() - started

@@ -106,9 +106,9 @@ def _states(root: Path, commit: str) -> dict[str, State] | None:
             return None
         return {
             incident.id: State(
-                incident.file.fix,
-                tuple(incident.file.affected),
-                {name: judge(known, incident, name).verdict for name in incident.file.claims},
+                incident.meta.fix,
+                tuple(incident.meta.affected),
+                {name: judge(known, incident, name).verdict for name in incident.meta.claims},
                 {
                     (environment, run.variant): run.outcome
                     for environment, evidence in incident.evidence.items()

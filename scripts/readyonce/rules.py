@@ -40,20 +40,20 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
         "incidents": [
             {
                 "id": incident.id,
-                "errors": incident.file.errors,
-                "titles": [incident.file.title[language] for language in LANGUAGES],
-                "short": incident.file.short.model_dump(),
-                "fix": incident.file.fix.text.model_dump(),
-                "option": incident.file.fix.option,
-                "stack": frameworks.stack_of(catalog, incident.file.fix.command),
+                "errors": incident.meta.errors,
+                "titles": [incident.meta.title[language] for language in LANGUAGES],
+                "short": incident.meta.short.model_dump(),
+                "fix": incident.meta.fix.text.model_dump(),
+                "option": incident.meta.fix.option,
+                "stack": frameworks.stack_of(catalog, incident.meta.fix.command),
                 "hints": [
                     {"any": hint.any, "weight": hint.weight, "why": hint.why.model_dump()}
-                    for hint in incident.file.hints
+                    for hint in incident.meta.hints
                 ],
                 "look": look_at(incident),
             }
             for incident in catalog.incidents.values()
-            if incident.file.status == "active"
+            if incident.meta.status == "active"
         ],
         "frameworks": frameworks.compiled(catalog),
         "launcher": general.launcher,
@@ -69,7 +69,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
 
 def look_at(incident: Incident) -> list[dict[str, Any]]:
     """The code that can be an incident's, where no error tells."""
-    return [it.model_dump(include={"all", "none"}) | {"why": it.why.model_dump()} for it in incident.file.look]
+    return [it.model_dump(include={"all", "none"}) | {"why": it.why.model_dump()} for it in incident.meta.look]
 
 
 def _question(question: Question) -> dict[str, str]:

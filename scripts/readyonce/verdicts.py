@@ -54,7 +54,7 @@ def judge(catalog: Catalog, incident: Incident, name: str) -> Judgement:
     `run`: the prediction came true for every run in scope: holds; for (nearly) none: fails; for some: depends; no run:
     open. `source`: what its sources support, else open. `measured` on a CPU and `inferred` decide nothing: open.
     """
-    claim = incident.file.claims[name]
+    claim = incident.meta.claims[name]
     found, undecided = catalog.fitting(claim.scope) if claim.scope is not None else ([], 0)
     if claim.explanation:  # what both explanations predict alike decides nothing between them
         found = [

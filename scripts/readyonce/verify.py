@@ -64,10 +64,10 @@ class Task:
 
     def by_file(self, incident: Incident) -> list[Task]:
         """The same in parts, one for each file."""
-        files = dict.fromkeys(incident.variants[name].file for name in (*self.variants, *self.unusable))
+        files = dict.fromkeys(incident.variants[name].script for name in (*self.variants, *self.unusable))
 
         def of(file: str, names: tuple[str, ...]) -> tuple[str, ...]:
-            return tuple(name for name in names if incident.variants[name].file == file)
+            return tuple(name for name in names if incident.variants[name].script == file)
 
         parts = [
             replace(self, file=file, variants=of(file, self.variants), unusable=of(file, self.unusable), commands=())
@@ -115,7 +115,7 @@ def _task(incident: Incident, environment: str, wanted: Wanted) -> Task | None:
         if not variants:
             return None
     unusable = [name for name, it in incident.variants.items() if environment in it.unusable]
-    commands = [command for command, where in incident.file.commands.items() if environment in where]
+    commands = [command for command, where in incident.meta.commands.items() if environment in where]
     return Task(environment, incident.id, tuple(variants), tuple(unusable), tuple(commands))
 
 

@@ -296,14 +296,14 @@ def test_the_short_book_begins_with_who_is_affected(short, articles):
     assert squeezed(first[0]) == articles["incidents/"].headings[1][0]
     page = texts_of(short, SHORT_TOP, SHORT_BOTTOM)[first[1]]
     for incident in KNOWN.incidents.values():
-        assert incident.id in page and squeezed(incident.file.affected[0].package) in page
+        assert incident.id in page and squeezed(incident.meta.affected[0].package) in page
     assert all(heading in page for heading in articles["incidents/"].headings[2])  # one page has it all
 
 
 def test_the_short_book_has_each_claim_and_no_proof(short, language, texts):
     text = "".join(texts_of(short, SHORT_TOP, SHORT_BOTTOM))
     for incident in KNOWN.incidents.values():
-        for name, claim in incident.file.claims.items():
+        for name, claim in incident.meta.claims.items():
             words = squeezed(re.sub(r"`|\*\*", "", claim.text[language]).rstrip(".。"))
             assert words in text, name
     assert 3 * len(text) < sum(map(len, texts))

@@ -56,7 +56,7 @@ def test_both_engines_say_the_same_of_every_fixture(twin, language):
     texts += [text for groups in CONFUSERS.values() for group in groups.values() for text in group]
     texts += [lead + title for lead in LEADS for titles in TITLES.values() for title in titles]
     texts += [entry["message"][:end] for entry in MESSAGES for end in range(10, 150, 7)]
-    texts += ["x)\n".join([*look.all, ""]) for it in KNOWN.incidents.values() for look in it.file.look]
+    texts += ["x)\n".join([*look.all, ""]) for it in KNOWN.incidents.values() for look in it.meta.look]
     assert twin(texts, language) == [told(text, language).to_json() for text in texts]
     some = texts[:: len(CHANGES) - 1] + texts[-40:]
     assert twin(some, language, comment=True) == [

@@ -125,7 +125,7 @@ def test_both_engines_say_the_same_of_public_launches(twin, command, language):
 def test_both_engines_say_the_same_of_the_frameworks_own_commands(twin, command, language):
     asked = []
     for observed in COMMANDS:
-        script = (observed.incident.folder / observed.variant.file).read_text(encoding="utf-8")
+        script = (observed.incident.folder / observed.variant.script).read_text(encoding="utf-8")
         evidence = (observed.incident.evidence | observed.incident.one_device)[observed.environment]
         versions = {name.lower(): release for name, release in evidence.environment.versions.items()}
         text = lab.with_lines(script, observed.variant.lines)
@@ -226,7 +226,7 @@ def test_the_page_knows_a_launch_by_its_words():
     """Before the engine is there: as diagnose-page.js asks."""
     words = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, page.starts(KNOWN)))})(?!\w)", re.ASCII)
     texts = [trap["script"] for trap in TRAPS.values() if trap.get("launches", 1)] + list(CONFIGURATIONS.values())[:3]
-    texts += [(it.incident.folder / it.variant.file).read_text(encoding="utf-8") for it in COMMANDS]
+    texts += [(it.incident.folder / it.variant.script).read_text(encoding="utf-8") for it in COMMANDS]
     assert all(words.search(text) for text in texts)
     assert not words.search("RuntimeError: Expected to mark a variable ready only once.\nSwiftly.")
 

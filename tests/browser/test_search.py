@@ -119,9 +119,9 @@ def test_options(capsys, search, built):
     names -= {"--on", "--since"}  # English stop words, which the search leaves out
     named = {name: {page for page, text in texts.items() if name in text} for name in sorted(names)}
     for incident in KNOWN.incidents.values():
-        for option in re.findall(r"--[\w-]+", incident.file.fix.option or ""):
+        for option in re.findall(r"--[\w-]+", incident.meta.fix.option or ""):
             named[option] = {
-                f"incidents/{i.id}/" for i in KNOWN.incidents.values() if option in (i.file.fix.option or "")
+                f"incidents/{i.id}/" for i in KNOWN.incidents.values() if option in (i.meta.fix.option or "")
             }
     judge(capsys, search, "options", list(named.items()))
 
@@ -130,9 +130,9 @@ def test_tags(capsys, search):
     """Framework, strategy, hardware, symptom: an incident that has the tag, or the page of all tags."""
     tags: dict[str, set[str]] = {}
     for incident in KNOWN.incidents.values():
-        for tag in incident.file.tags.all(search[1]):
+        for tag in incident.meta.tags.all(search[1]):
             tags.setdefault(tag, set()).add(f"incidents/{incident.id}/")
-    frameworks = {name for incident in KNOWN.incidents.values() for name in incident.file.tags.framework}
+    frameworks = {name for incident in KNOWN.incidents.values() for name in incident.meta.tags.framework}
     judge(
         capsys,
         search,

@@ -73,13 +73,13 @@ def run(known: catalog.Catalog, name: str, names: list[str]) -> dict[str, str | 
                 "1",
             ]
             launcher += ["--node-rank", str(number), "--master-addr", "10.0.0.1", "--master-port", str(PORT)]
-            command = ["ip", "netns", "exec", host, *launcher, incident.folder / variant.file, variant.name]
+            command = ["ip", "netns", "exec", host, *launcher, incident.folder / variant.script, variant.name]
             on = {"GLOO_SOCKET_IFNAME": f"host{number}"}
             started.append((scratch, stack.enter_context(lab.running(command, python, scratch, on))))
         for scratch, process in started:
             code = None
             with suppress(subprocess.TimeoutExpired):
-                code = process.wait(incident.file.time_limit + lab.START_LIMIT)
+                code = process.wait(incident.meta.time_limit + lab.START_LIMIT)
             codes.append(code)
             logs.append(lab.log_of(scratch))
     told: dict[str, str | float | None] = {"outcome": "error", "error": None, "gradient_error": None}

@@ -38,14 +38,14 @@ def asked():
     silent, right, strategies = {}, {}, {}
     for incident, run in guard.watched(known):
         variant = incident.variants[run.variant]
-        file = f"{incident.id}/{variant.file}"
+        file = f"{incident.id}/{variant.script}"
         strategy = run.facts["strategy"], run.facts.get("orig_params")  # FSDP1 logs otherwise with these
         if variant.launcher == "torchrun" and variant.processes == 2:
             if run.outcome in guard.SILENT:
                 silent.setdefault(file, []).append(run.variant)
                 strategies.setdefault(file, {})[strategy] = None
             elif run.outcome == "match" and not run.guard.codes:
-                fixed = run.variant == incident.file.fix.variant
+                fixed = run.variant == incident.meta.fix.variant
                 right[file, strategy] = run.variant if fixed else right.get((file, strategy), run.variant)
     rights = {file: [right[file, it] for it in strategies[file] if (file, it) in right] for file in silent}
     return {file: (rights[file], variants) for file, variants in silent.items() if rights[file]}

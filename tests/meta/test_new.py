@@ -40,7 +40,7 @@ def test_new_makes_the_file_of_a_new_error_too(copy):
     assert made.returncode == 0 and "wrote snippets/errors/a-new-text.yml" in made.stdout, made.stderr
     known = catalog.load(copy).require_sound()
     incident = known.incidents["RO-0042"]
-    assert incident.file.errors == [incident.file.variants["reported"].error] == ["a-new-text"]
+    assert incident.meta.errors == [incident.meta.variants["reported"].error] == ["a-new-text"]
     assert (copy / "docs/zh/errors/look-alikes/a-new-text.md").is_file()  # its page is made, too
     told = check.problems(known)
     assert {it.what for it in told if "TODO" not in it.what} == {

@@ -72,7 +72,7 @@ def test_block(page, block):
 @pytest.mark.parametrize("incident", catalog.load(ROOT).incidents)
 def test_the_fix_in_the_header_can_be_copied(known, incident):
     """The header's block is generated, so it is no block of a page; it is tested here."""
-    fix = known.incidents[incident].file.fix
+    fix = known.incidents[incident].meta.fix
     if fix.code:
         file, section = fix.code.split(":")
         source = (known.incidents[incident].folder / file).read_text(encoding="utf-8")

@@ -15,8 +15,8 @@ from support.project import KNOWN, selected
 
 def one_of_each_kind():
     for incident in KNOWN.incidents.values():
-        for file, (environment, *_) in incident.file.files.items():
-            commands = [v for v in incident.variants.values() if v.file == file and environment in v.declared]
+        for file, (environment, *_) in incident.meta.files.items():
+            commands = [v for v in incident.variants.values() if v.script == file and environment in v.declared]
             commands = [variant for variant in commands if variant.is_command]
             chosen = [
                 v for v in commands if not v.lines or v.name.endswith(f"-{BASELINE}")

@@ -58,7 +58,7 @@ def test_no_exception_is_left_over():
 def test_every_silent_run_was_put_before_the_other_checks():
     stored = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))
     silent = {
-        f"{incident.id}/{variant.file} {run.variant}"
+        f"{incident.id}/{variant.script} {run.variant}"
         for incident, run in guard.watched(KNOWN)
         if run.outcome in guard.SILENT
         and (variant := incident.variants[run.variant]).launcher == "torchrun"
@@ -89,7 +89,7 @@ def test_what_is_flagged_later_was_right_until_then(tmp_path):
         folder = tmp_path / f"{id}-{steps}"
         incident = replace(KNOWN.incidents[id], folder=folder)
         shutil.copytree(KNOWN.incidents[id].folder, folder)
-        for name in {incident.variants[v].file for v in variants}:
+        for name in {incident.variants[v].script for v in variants}:
             text = shorter = (folder / name).read_text(encoding="utf-8")
             for pattern, by in STEPS:
                 shorter = re.sub(pattern, by.format(steps), shorter, flags=re.MULTILINE)
@@ -150,7 +150,7 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
         assert row["hooks"] <= 0.031 and row["all"] <= 0.15 and 0.02 < row["spread"] < 0.16
     stored = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))
     right, plain = set(stored["right"]), stored["checks"]["none"]
-    flagged = {f"{i.id}/{i.variants[r.variant].file} {r.variant}" for i, r in guard.watched(KNOWN) if r.guard.codes}
+    flagged = {f"{i.id}/{i.variants[r.variant].script} {r.variant}" for i, r in guard.watched(KNOWN) if r.guard.codes}
     assert all(plain[name]["outcome"] == "match" for name in right) and len(plain) > 200
     assert all(it["outcome"] in guard.SILENT for name, it in plain.items() if name not in right)
     for check, differs in stored["checks"].items():

@@ -11,7 +11,7 @@ from support.project import KNOWN, ROOT
 
 FILES = sorted(
     {
-        str(incident.folder / variant.file)
+        str(incident.folder / variant.script)
         for incident in KNOWN.incidents.values()
         for variant in incident.variants.values()
         if not variant.is_command and "current" in variant.declared

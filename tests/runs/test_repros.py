@@ -27,11 +27,11 @@ def loaded(incident, path):
 @pytest.mark.parametrize("incident, name", REPROS)
 def test_variants_are_those_declared(known, incident, name):
     path = known.incidents[incident].folder / name
-    declared = [variant.name for variant in known.incidents[incident].variants.values() if variant.file == name]
+    declared = [variant.name for variant in known.incidents[incident].variants.values() if variant.script == name]
     try:
         written = loaded(incident, path).VARIANTS
     except ModuleNotFoundError:  # it needs packages that are not here; its table is a plain one
-        assert "current" not in known.incidents[incident].file.files[name]
+        assert "current" not in known.incidents[incident].meta.files[name]
         assigned = (it for it in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(it, ast.Assign))
         (table,) = (it.value for it in assigned if ast.unparse(it.targets[0]) == "VARIANTS")
         written = [key.value for key in table.keys]

@@ -37,7 +37,7 @@ def one_of_each_kind():
             if declared := variant.declared.get("current"):
                 kinds = {(declared.outcome, variant.launcher, variant.processes)}
                 if declared.outcome not in ("error", "hang"):
-                    kinds.add((incident.id, variant.file))
+                    kinds.add((incident.id, variant.script))
                 names += [variant.name] if kinds - met else []
                 met |= kinds
         yield from (pytest.param(incident.id, name, id=f"{incident.id}/{name}") for name in dict.fromkeys(names))

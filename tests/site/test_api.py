@@ -57,7 +57,7 @@ def test_errors_name_the_runs_that_showed_them(api, known):
     }
     assert told == wanted
     for error in api["errors"]:
-        assert error["incidents"] == [i.id for i in known.incidents.values() if error["id"] in i.file.errors]
+        assert error["incidents"] == [i.id for i in known.incidents.values() if error["id"] in i.meta.errors]
 
 
 def test_pages_of_errors_are_there(api, built):
@@ -69,7 +69,7 @@ def test_pages_of_errors_are_there(api, built):
 
 
 def test_claims_are_all_there(api, known):
-    wanted = {f"{incident.id}/{name}" for incident in known.incidents.values() for name in incident.file.claims}
+    wanted = {f"{incident.id}/{name}" for incident in known.incidents.values() for name in incident.meta.claims}
     assert [entry["id"] for entry in api["claims"]] and {entry["id"] for entry in api["claims"]} == wanted
 
 

@@ -127,7 +127,7 @@ def test_advice_page_has_every_claim_once_where_its_verdict_and_advice_put_it(bu
     for claim in claims:
         incident, name = claim["id"].split("/")
         verdict = claim["verdict"]
-        advice = "" if known.incidents[incident].file.claims[name].explanation else claim["advice"]
+        advice = "" if known.incidents[incident].meta.claims[name].explanation else claim["advice"]
         if verdict == "open":
             wanted = "open"
         elif verdict == "fails" or (verdict == "depends" and advice == "no"):
@@ -160,7 +160,7 @@ def test_silent_runs_are_all_listed_and_no_others(built, known, language):
 def test_charts_say_what_was_measured(built, known, language):
     drawn = 0
     for incident in known.incidents.values():
-        for matrix in incident.file.matrices:
+        for matrix in incident.meta.matrices:
             if not matrix.chart:
                 continue
             page = (built / PREFIX[language] / f"incidents/{incident.id}/evidence/index.html").read_text(

@@ -36,7 +36,7 @@ def test_the_first_line_leads_to_the_schema_that_fits(built, path):
 def test_the_manual_has_every_key_with_its_meaning(built, page):
     html = (built / page / "index.html").read_text(encoding="utf-8")
     rows = dict(re.findall(r"<tr>\s*<td>(?:<strong>)?<code>(\w+)</code>.*?</td>\s*<td>(.*?)</td>", html, re.DOTALL))
-    assert {*KNOWN.incidents["RO-0001"].file.__class__.model_fields} <= rows.keys() and all(rows.values())
+    assert {*KNOWN.incidents["RO-0001"].meta.__class__.model_fields} <= rows.keys() and all(rows.values())
     assert bool(re.search("[一-鿿]", rows["time_limit"])) == page.startswith("zh/")
 
 

@@ -43,7 +43,7 @@ def test_the_index_page_leads_to_all(many, language):
     index = pages["incidents/"]
     assert {f"incidents/{id}/" for id in many.incidents} <= set(pages)
     assert linked(index) == set(many.incidents)
-    about = {name for it in many.incidents.values() for name in it.file.errors or ["silent"]}
+    about = {name for it in many.incidents.values() for name in it.meta.errors or ["silent"]}
     assert about and about <= set(re.findall(r'<h2 id="?([\w-]+)', index))
     assert about == set(re.findall(r'href="?[^" >]*incidents/#([\w-]+)', pages[""]))
     whole = {name for name, text in pages.items() if len(linked(text)) >= COUNT}

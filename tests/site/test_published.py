@@ -70,7 +70,7 @@ def test_a_link_unfolds_well(published, root):
         matter = yaml.safe_load(articles.read(source).front_matter)
         ids = KNOWN.incidents.keys() & {source.stem, source.parent.name}
         title = " · ".join([*ids, matter["title"]])
-        told = f"{KNOWN.incidents[source.stem].file.title[language]} · {source.stem}" if source.stem in ids else title
+        told = f"{KNOWN.incidents[source.stem].meta.title[language]} · {source.stem}" if source.stem in ids else title
         assert head.metas["og:title"] == title and head.title.startswith(told), name
         assert head.metas["description"] == head.metas["og:description"] == matter["description"], name
         assert head.metas["og:url"] == head.links["canonical", None] == base + name
@@ -107,7 +107,7 @@ def test_feed_has_every_incident(published, language):
         assert published_on <= updated
         changed.append(updated)
         id = entry.find(f"{ATOM}id").text.rstrip("/")[-7:]
-        assert KNOWN.incidents[id].file.summary[language] in entry.find(f"{ATOM}summary").text
+        assert KNOWN.incidents[id].meta.summary[language] in entry.find(f"{ATOM}summary").text
         # The copy that is published here has no git history, so that the dates are those of the evidence.
         ran = max(evidence.environment.date for evidence in KNOWN.incidents[id].evidence.values())
         assert updated.date().isoformat() == ran
@@ -151,13 +151,13 @@ def test_tags_lead_to_the_incidents_that_have_them(built, language):
         }
         wanted: dict[str, set[str]] = {}
         for incident in KNOWN.incidents.values():
-            for tag in incident.file.tags.kind(kind, language):
+            for tag in incident.meta.tags.kind(kind, language):
                 wanted.setdefault(f"tag:{tag.lower().replace(' ', '-')}", set()).add(incident.id)
         assert listed == wanted
     for id, incident in KNOWN.incidents.items():
         page = (built / PREFIX[language] / f"incidents/{id}/index.html").read_text(encoding="utf-8")
         linked = re.findall(r'<a href="\.\./\.\./tags/#([^"]+)" class="md-tag">', page)
-        assert len(linked) == len(incident.file.tags.all(language)) and all(f'id="{tag}"' in text for tag in linked)
+        assert len(linked) == len(incident.meta.tags.all(language)) and all(f'id="{tag}"' in text for tag in linked)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_not_found_recognises_an_id(browser, published, asked, found):
     shown = page.locator("[data-language=zh]" if zh else "[data-language=en]").first
     to = [link.get_attribute("href") for link in shown.locator("a").all()]
     assert [link.removesuffix("/").rpartition("/")[2] for link in to[:2]] == ["diagnose", "errors"]
-    titles = {file.file.short["zh" if zh else "en"] for file in KNOWN.incidents.values()}
+    titles = {file.meta.short["zh" if zh else "en"] for file in KNOWN.incidents.values()}
     assert {it.partition("RO-")[2][7:] for it in page.locator("[data-id] a:visible").all_inner_texts()} >= titles
     assert page.eval_on_selector_all("[data-id]", "all => all.map(it => it.dataset.id)") == list(KNOWN.incidents)
     guess = page.locator("#ro-guess a")

@@ -67,7 +67,7 @@ def test_sentence_says_what_the_run_showed(pages, known, incident, variant, envi
     page = pages[f"{LANGUAGES[language]}incidents/{incident}/evidence/index.html"]
     it = known.incidents[incident]
     run = it.run(variant, environment)
-    if variant in it.file.variants:
+    if variant in it.meta.variants:
         wanted = SENTENCES[language, run.outcome].format(title=run.error and known.families[run.error].title[language])
         rows = [row for row in page.rows if row[0] == variant and len(row) == 3]
         assert rows and page.cells[anchor(variant, environment)][0] == variant
@@ -91,7 +91,7 @@ def anchor(variant, environment):
 
 def words_of(incident, variant, language):
     """The words of a matrix variant's axes: those left of its cell, then those above it."""
-    for matrix in incident.file.matrices:
+    for matrix in incident.meta.matrices:
         for words in matrix.names():
             if "-".join(words) == variant:
                 told = [axis[word][language].replace("`", "") for axis, word in zip(matrix.axes, words)]

@@ -50,7 +50,7 @@ def test_wheel_works_without_project_and_dependencies(tmp_path):
     assert said.returncode == 0 and json.loads(said.stdout)["error"] == "ddp-ready-twice", said.stderr
     for language in ("en", "zh"):
         article = readyonce("explain", "RO-0001", "--lang", language)
-        assert article.returncode == 0 and KNOWN.incidents["RO-0001"].file.title[language] in article.stdout
+        assert article.returncode == 0 and KNOWN.incidents["RO-0001"].meta.title[language] in article.stdout
     assert readyonce("explain", "RO-9999").returncode == 2
     (tmp_path / "train.sh").write_text("NPROC_PER_NODE=2 swift sft --model m\n", encoding="utf-8")
     (hook,) = reading.parse_yaml((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))

@@ -102,7 +102,7 @@ CUTS = {"first 30 lines": lambda lines: lines[:30], "last 30 lines": lambda line
 TITLES = {
     family: [
         it.title.en,
-        *(i.file.title[lang] for i in KNOWN.incidents.values() for lang in LANGUAGES if i.file.errors[:1] == [family]),
+        *(i.meta.title[lang] for i in KNOWN.incidents.values() for lang in LANGUAGES if i.meta.errors[:1] == [family]),
     ]
     for family, it in KNOWN.families.items()
 }

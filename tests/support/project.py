@@ -30,7 +30,7 @@ RUNS = [
 REPROS = [
     pytest.param(i.id, name, id=f"{i.id}/{name}")
     for i in KNOWN.incidents.values()
-    for name in i.file.files
+    for name in i.meta.files
     if name.endswith(".py")
 ]
 

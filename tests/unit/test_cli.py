@@ -30,7 +30,7 @@ def test_list_has_every_incident():
 @pytest.mark.parametrize("incident", KNOWN.incidents)
 def test_explain_shows_the_article(incident, language):
     told = for_terminal(KNOWN, incident, language, colour=False)
-    file = KNOWN.incidents[incident].file
+    file = KNOWN.incidents[incident].meta
     assert file.title[language] in told and file.fix.text[language].replace("**", "") in told
     runs = [run for evidence in KNOWN.incidents[incident].evidence.values() for run in evidence.runs]
     if file.errors:

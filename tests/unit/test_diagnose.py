@@ -35,7 +35,7 @@ from support.logs import (
 )
 from support.project import KNOWN, ROOT, TESTS, command, edit
 
-LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.file.look))]
+LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.meta.look))]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -127,7 +127,7 @@ def test_our_own_pages_are_no_hit(path):
 
 
 def _errors_of(path):
-    return next((it.file.errors for id, it in KNOWN.incidents.items() if id in path.as_posix()), ())
+    return next((it.meta.errors for id, it in KNOWN.incidents.items() if id in path.as_posix()), ())
 
 
 # ------------------------------------------------------------------------------ part of an error's text
@@ -294,7 +294,7 @@ def test_kind(text, kind):
 
 @pytest.mark.parametrize("id, number", LOOKS)
 def test_code_of_a_silent_incident_is_a_place_to_look_at(id, number):
-    look = KNOWN.incidents[id].file.look[number]
+    look = KNOWN.incidents[id].meta.look[number]
     code = "import torch\n\n" + "x)\n    ".join(look.all) + "x)\n"
     answer = told(code)
     assert (answer.json["kind"], answer.json["error"], answer.json["incidents"]) == ("unknown", None, [])

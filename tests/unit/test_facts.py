@@ -139,7 +139,7 @@ def test_one_run_against_it_anywhere_changes_every_claim_and_cell_that_it_touche
     told = "\n".join(map(str, check.problems(after)))
     touched = 0
     for owner in after.incidents.values():
-        for name in owner.file.claims:
+        for name in owner.meta.claims:
             was, now = (judge(known, known.incidents[owner.id], name) for known in (before, after))
             if not any(it.observed is added for it in now.runs):
                 assert [it.observed.name for it in was.runs] == [it.observed.name for it in now.runs]

@@ -69,13 +69,13 @@ def test_news_are_what_readers_rely_on(repository, root, known):
     commit("2026-01-02")
     (snippets / "RO-0001" / "repro.py").write_text("# other words, which no reader relies on\n", encoding="utf-8")
     commit("2026-01-03")
-    assert "basis: source\n    supports: holds" in text and text.count(known.incidents["RO-0001"].file.fix.option) == 1
+    assert "basis: source\n    supports: holds" in text and text.count(known.incidents["RO-0001"].meta.fix.option) == 1
     text = text.replace("basis: source\n    supports: holds", "basis: source\n    supports: fails", 1)
-    path.write_text(text.replace(known.incidents["RO-0001"].file.fix.option, "--another true"), encoding="utf-8")
+    path.write_text(text.replace(known.incidents["RO-0001"].meta.fix.option, "--another true"), encoding="utf-8")
     commit("2026-01-04")
     third, second, first = news.news(folder)
     assert (third.day, second.day, first.day) == ("2026-01-04", "2026-01-02", "2026-01-01")
-    assert first.before is None and len(first.verdicts) == len(known.incidents["RO-0001"].file.claims)
+    assert first.before is None and len(first.verdicts) == len(known.incidents["RO-0001"].meta.claims)
     assert set(second.runs) == {"ms-swift-3.5.3"} and not (second.fixed or second.affected or second.turned)
     assert second.runs["ms-swift-3.5.3"].total() == len(known.incidents["RO-0001"].evidence["ms-swift-3.5.3"].runs)
     assert third.fixed and list(third.verdicts.values()) == [("holds", "fails")] and not third.runs

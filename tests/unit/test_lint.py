@@ -116,9 +116,9 @@ def test_an_option_that_is_repeated_counts_as_the_parsers_take_it():
 
 def _launched(observed):
     script = lab.with_lines(
-        (observed.incident.folder / observed.variant.file).read_text(encoding="utf-8"), observed.variant.lines
+        (observed.incident.folder / observed.variant.script).read_text(encoding="utf-8"), observed.variant.lines
     )
-    found = [it for it in READER.script(observed.variant.file, script, observed.incident.folder) if it.frameworks][0]
+    found = [it for it in READER.script(observed.variant.script, script, observed.incident.folder) if it.frameworks][0]
     evidence = (observed.incident.evidence | observed.incident.one_device)[observed.environment]
     return found, {name.lower(): release for name, release in evidence.environment.versions.items()}
 
@@ -310,12 +310,12 @@ def test_the_skill_for_coding_agents_names_commands_that_are_there():
         assert cli._parser().parse_args(words)
 
 
-LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.file.look))]
+LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.meta.look))]
 
 
 @pytest.mark.parametrize("id, number", LOOKS)
 def test_python_that_can_train_wrong_without_an_error_is_a_place_to_look_at(id, number, tmp_path):
-    look, loop = KNOWN.incidents[id].file.look[number], tmp_path / "loop.py"
+    look, loop = KNOWN.incidents[id].meta.look[number], tmp_path / "loop.py"
     code = '"""A loop.\n\n' + "x)\n    ".join(look.all) + 'x)\n"""\n'
     loop.write_text(code)
     (tmp_path / "train.sh").write_text("torchrun --nproc-per-node 2 loop.py\n")

@@ -100,7 +100,7 @@ def test_without_an_incidents_own_words_the_familys_fix_is_shown(stack, language
     assert {form["stack"] for form in fix["forms"]} >= {"pytorch", "transformers", "trl", "axolotl", "llamafactory"}
     for shown in (report.text(ENGINE, told, language), report.markdown(ENGINE, told, language)):
         after = shown[shown.index(family.fix[language].replace("`", "")) :]
-        assert OPTION not in after and KNOWN.incidents["RO-0001"].file.fix.text[language].replace("`", "") not in shown
+        assert OPTION not in after and KNOWN.incidents["RO-0001"].meta.fix.text[language].replace("`", "") not in shown
         assert wanted in after and family.questions[0].ask[language].replace("`", "") in after.replace("`", "")
         if stack:  # the log's own comes first
             assert after.index(wanted) < after.index("TrainingArguments(")
@@ -114,7 +114,7 @@ def test_an_incidents_own_fix_needs_its_framework_in_the_log(language):
     assert other.json["fix"]["incident"] is None and other.json["fix"]["stack"] == "trl"
     own = diagnose.diagnose(ENGINE, (grpo + "swift rlhf --rlhf_type grpo\n").encode(), "log", language)
     assert own.json["fix"]["incident"] == "RO-0001" and own.json["fix"]["questions"] == []
-    assert KNOWN.incidents["RO-0001"].file.fix.option in report.text(ENGINE, own, language)
+    assert KNOWN.incidents["RO-0001"].meta.fix.option in report.text(ENGINE, own, language)
 
 
 def test_a_family_of_one_incident_says_its_own_fix():

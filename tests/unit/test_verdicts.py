@@ -53,7 +53,7 @@ def test_what_decides_nothing(basis):
 
 def test_claims_are_judged_on_every_run_that_fits_their_scope():
     for incident in KNOWN.incidents.values():
-        for name, it in incident.file.claims.items():
+        for name, it in incident.meta.claims.items():
             if it.scope is not None and not it.explanation:
                 fitting = {observed.name for observed in KNOWN.fitting(it.scope)[0]}
                 assert {judged.observed.name for judged in judge(KNOWN, incident, name).runs} == fitting
@@ -61,7 +61,7 @@ def test_claims_are_judged_on_every_run_that_fits_their_scope():
 
 def test_an_explanation_is_judged_by_what_could_refute_it():
     for incident in KNOWN.incidents.values():
-        for name, it in incident.file.claims.items():
+        for name, it in incident.meta.claims.items():
             if it.explanation and it.otherwise:
                 for judged in judge(KNOWN, incident, name).runs:
                     others = [case.outcome for case in it.otherwise if KNOWN.fits(case.where, judged.observed)]
@@ -71,7 +71,7 @@ def test_an_explanation_is_judged_by_what_could_refute_it():
 def test_the_same_claim_has_the_same_verdict_wherever_it_stands():
     seen = {}
     for incident in KNOWN.incidents.values():
-        for name, it in incident.file.claims.items():
+        for name, it in incident.meta.claims.items():
             if it.basis == "run":
                 key = str((it.scope, it.predicts, it.otherwise, it.explanation))
                 verdict = judge(KNOWN, incident, name).verdict

@@ -52,7 +52,7 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
         "incidents": [
             {"id": id, "look": looks}
             for id, it in catalog.incidents.items()
-            if it.file.status == "active" and (looks := look_at(it))
+            if it.meta.status == "active" and (looks := look_at(it))
         ],
         "families": {name: {"title": it.title.en, "path": it.path} for name, it in catalog.families.items()},
         "cells": [

@@ -26,19 +26,19 @@ class Article(IncidentPage):
 
     def header(self) -> str:
         """The fix, ready to be copied; which versions it is for, and where it was run."""
-        reported = self.incident.file.reported
+        reported = self.incident.meta.reported
         current = self.incident.evidence.get("current")
         return self.fill(
             "header.md",
             incident=self.incident,
             fix=self._fix(),
             verified=self.verified(current.environment) if current else "",
-            source=Source.model_validate({"link": reported.source, "says": self.incident.file.title}),
+            source=Source.model_validate({"link": reported.source, "says": self.incident.meta.title}),
         )
 
     def _fix(self) -> str:
         """An option, or a section of a file that is run."""
-        fix = self.incident.file.fix
+        fix = self.incident.meta.fix
         if fix.option:
             return fix.option
         assert fix.code  # one of the two, says the model
@@ -52,7 +52,7 @@ class Article(IncidentPage):
     def claims(self) -> str:
         """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""
         groups: dict[str, dict[str, Judgement]] = {"yes": {}, "only if": {}, "no": {}, "said": {}}
-        for name, it in self.incident.file.claims.items():
+        for name, it in self.incident.meta.claims.items():
             groups[it.advice or "said"][name] = judge(self.catalog, self.incident, name)
         return self.fill("claims.md", groups=groups)
 
@@ -111,7 +111,7 @@ class Article(IncidentPage):
 
     def affected(self) -> str:
         """The versions of each package, what holds there, and how that is known."""
-        return self.fill("affected.md", affected=self.incident.file.affected)
+        return self.fill("affected.md", affected=self.incident.meta.affected)
 
     def basis(self, entry: Affected) -> str:
         basis = self.say(entry.basis)
@@ -123,23 +123,23 @@ class Article(IncidentPage):
         for environment in self.incident.environments:
             recorded = self.incident.evidence.get(environment)
             for file, *pair in self._pairs():
-                if environment not in self.incident.file.files[file]:
+                if environment not in self.incident.meta.files[file]:
                     continue
                 versions = self._main_versions(file, environment)
                 if self.ran(environment):
                     rows.append([versions, f"`{file}`", *(self._strip_cell(name, environment) for name in pair)])
                 elif recorded and recorded.not_run:
                     rows.append([versions, f"`{file}`", self.say("not-run"), self.not_run(recorded.not_run)])
-        rows.append([self.incident.file.reported.hardware[self.language], "", *[self.say("not-run")] * 2])
+        rows.append([self.incident.meta.reported.hardware[self.language], "", *[self.say("not-run")] * 2])
         return table(rows, "ro-matrix")
 
     def _pairs(self) -> Iterator[tuple[str, str, str]]:
         """(file, variant as reported, variant with the fix) for the repro and for each framework's command."""
-        fixed, variants = self.incident.file.fix.variant, self.incident.variants
-        if variants[fixed].file == variants[BASELINE].file:
-            yield variants[fixed].file, BASELINE, fixed
-        for file in self.incident.file.files:
-            commands = [variant for variant in variants.values() if variant.file == file and variant.is_command]
+        fixed, variants = self.incident.meta.fix.variant, self.incident.variants
+        if variants[fixed].script == variants[BASELINE].script:
+            yield variants[fixed].script, BASELINE, fixed
+        for file in self.incident.meta.files:
+            commands = [variant for variant in variants.values() if variant.script == file and variant.is_command]
             before = [variant.name for variant in commands if variant.name.endswith(f"-{BASELINE}")]
             after = [variant.name for variant in commands if not variant.lines]
             if before and after:

@@ -82,7 +82,7 @@ class Committed(Page):
         )
 
     def _with_front_matter(self, text: str, incident: Incident, lab_book: bool = False) -> str:
-        file = incident.file
+        file = incident.meta
         matter: dict[str, Any] = {
             "title": file.short[self.language],
             "headline": file.title[self.language],
@@ -90,7 +90,7 @@ class Committed(Page):
         }
         matter["titles"] = file.short.model_dump()  # 404.html is one page for both languages
         matter["tags"] = file.tags.all(self.language)
-        matter["search"] = {"boost": incident.file.boost}
+        matter["search"] = {"boost": incident.meta.boost}
         if lab_book:  # who searches wants the article
             title = self.say("lab-book")
             description = self.after(links.label(incident.id, title), file.title[self.language])
@@ -103,7 +103,7 @@ class Committed(Page):
 
         def directive(found: re.Match[str]) -> str:
             incidents = self.catalog.incidents.values()
-            names = {name for incident in incidents for name in incident.file.tags.kind(found[2], self.language)}
+            names = {name for incident in incidents for name in incident.meta.tags.kind(found[2], self.language)}
             return f"{found[1]}<!-- material/tags {{ include: {json.dumps(sorted(names), ensure_ascii=False)} }} -->"
 
         return re.sub(
@@ -116,10 +116,10 @@ class Committed(Page):
         """A README's table: below its head a row for each incident, with the error as a text or how it ends without one."""
         rows, families = [], self.catalog.families
         for it in self.catalog.incidents.values():
-            seen = [code(families[name].title[self.language]) for name in it.file.errors if name in families]
-            seen = seen or [self.say("no-error", self.say(it.file.variants[BASELINE].outcome))]
+            seen = [code(families[name].title[self.language]) for name in it.meta.errors if name in families]
+            seen = seen or [self.say("no-error", self.say(it.meta.variants[BASELINE].outcome))]
             link = f"[{it.id}](docs/{self.language}/incidents/{it.id}.md)"
-            rows.append([link, it.file.short[self.language], "<br>".join(seen)])
+            rows.append([link, it.meta.short[self.language], "<br>".join(seen)])
         made = "".join(map(table_row, rows))
         return re.sub(
             r"(^\| --- \| --- \| --- \|\n)(?:\| \[RO-.*\n)*", lambda found: found[1] + made, text, flags=re.MULTILINE
@@ -128,7 +128,7 @@ class Committed(Page):
     def with_navigation(self, text: str) -> str:
         incidents = [
             # A break comes after a dot in the middle, so that no line begins with one.
-            f'"{json.dumps(links.label(it.id, it.file.short[self.language]), ensure_ascii=False)[1:-1]}": incidents/{it.id}.md'.replace(
+            f'"{json.dumps(links.label(it.id, it.meta.short[self.language]), ensure_ascii=False)[1:-1]}": incidents/{it.id}.md'.replace(
                 " ·", r"\u00a0·"
             )
             for it in self.catalog.incidents.values()

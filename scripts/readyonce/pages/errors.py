@@ -26,8 +26,8 @@ class ErrorPage(Page):
             return f"[{self.say('all', len(incidents))}](../incidents/index.md#{family.family})\n"
         rows = (
             [
-                self.joined("between", it.file.tags.framework),
-                f"[{it.id}](../incidents/{it.id}.md) {it.file.title[self.language]}",
+                self.joined("between", it.meta.tags.framework),
+                f"[{it.id}](../incidents/{it.id}.md) {it.meta.title[self.language]}",
             ]
             for it in incidents
         )

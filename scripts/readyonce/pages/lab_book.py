@@ -20,11 +20,11 @@ IN_LINE = 145  # characters of a message's line, where its first two are shown i
 class LabBook(IncidentPage):
     def tables(self) -> Iterator[tuple[str, str]]:
         """(name, text): of each file its variants, of each of its matrices and environments a table, and its chart."""
-        for name in dict.fromkeys(entry.file for entry in self.incident.file.variants.values()):
+        for name in dict.fromkeys(entry.file for entry in self.incident.meta.variants.values()):
             yield f"{name}.md", self.command_table(name) if name.endswith(".sh") else self.variant_table(name)
         found: dict[str, list[str]] = {}  # all matrices of a file stand one below the other
-        for matrix in self.incident.file.matrices:
-            for environment in self.incident.file.files.get(matrix.file, []):
+        for matrix in self.incident.meta.matrices:
+            for environment in self.incident.meta.files.get(matrix.file, []):
                 found.setdefault(f"{matrix.file}@{environment}.md", []).append(self.matrix_table(matrix, environment))
                 if matrix.chart and environment in self.incident.evidence:
                     drawn = chart.bars(self.incident, matrix, environment, self.language)
@@ -33,8 +33,8 @@ class LabBook(IncidentPage):
             yield name, "\n".join(filter(None, parts))
 
     def variant_table(self, file: str) -> str:
-        declared = self.incident.file.variants
-        listed = [it for it in self.incident.variants.values() if it.file == file and it.name in declared]
+        declared = self.incident.meta.variants
+        listed = [it for it in self.incident.variants.values() if it.script == file and it.name in declared]
         return table([self.head("variant", "what", "outcome"), *map(self._row, listed)])
 
     def _row(self, variant: Variant) -> list[str]:
@@ -61,10 +61,10 @@ class LabBook(IncidentPage):
 
     def command_table(self, file: str) -> str:
         """A row for each variant of a framework's command, a column for each environment."""
-        environments = [name for name in self.incident.file.files[file] if self.ran(name)]
+        environments = [name for name in self.incident.meta.files[file] if self.ran(name)]
         rows = [[self.say("what"), *(f"`{name}`" for name in environments)]]
         for variant in self.incident.variants.values():
-            if variant.file == file:
+            if variant.script == file:
                 cells = (self._command_cell(variant, name) for name in environments)
                 rows.append([variant.text[self.language], *cells])
         return table(rows, "ro-matrix")
@@ -74,7 +74,7 @@ class LabBook(IncidentPage):
             return self.unusable(variant, environment)
         run = self.incident.run(variant.name, environment)
         cell = self._cell(run, environment)
-        if run and run.error and run.error not in self.incident.file.errors:
+        if run and run.error and run.error not in self.incident.meta.errors:
             cell += "<br>" + self.family_link(run.error, "../../errors/")
         return cell
 

@@ -36,7 +36,7 @@ class Overview(Page):
         """A row for those that show the same and have the same fix; nothing where there is none."""
         groups: dict[tuple[str, str], list[str]] = {}
         for incident in incidents:
-            file, page = incident.file, self.of(incident)
+            file, page = incident.meta, self.of(incident)
             fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[self.language]
             link = f"[{file.id}]({file.id}.md) {file.short[self.language]}"
             seen = "<br>".join(page.you_see())
@@ -72,7 +72,7 @@ class Overview(Page):
         if self.many:
             return f"[{self.say('all', len(incidents))}](incidents/index.md#{anchor})"
         return "<br>".join(
-            f"[{it.id}](incidents/{it.id}.md){{ .ro-id }} {it.file.short[self.language].partition(' · ')[0]}"
+            f"[{it.id}](incidents/{it.id}.md){{ .ro-id }} {it.meta.short[self.language].partition(' · ')[0]}"
             for it in incidents
         )
 
@@ -94,16 +94,16 @@ class Overview(Page):
     def _told(self, it: news.News) -> Iterator[str]:
         incident = self.catalog.incidents[it.incident]
         if it.before is None:
-            yield self.say("news-incident", incident.file.title[self.language])
+            yield self.say("news-incident", incident.meta.title[self.language])
         if it.fixed:
             yield self.say("news-fix", code(it.after.fix.option or it.after.fix.code or ""))
         if it.affected and it.before:
             ranges = (f"{code(entry.package or '')} {self.range(entry)}" for entry in it.affected)
             yield self.say("news-affected", self.joined("semicolon", ranges))
-        judged = {name: pair for name, pair in it.verdicts.items() if name in incident.file.claims}
+        judged = {name: pair for name, pair in it.verdicts.items() if name in incident.meta.claims}
         for name, (before, after) in judged.items():
             if before:
-                text = f"[{incident.file.claims[name].text[self.language]}](incidents/{it.incident}.md#claim-{name})"
+                text = f"[{incident.meta.claims[name].text[self.language]}](incidents/{it.incident}.md#claim-{name})"
                 yield self.say("news-verdict", text, self.say(before), self.say(after))
         if count := sum(before is None for before, _ in judged.values()):
             yield self.say("news-claims", count)
@@ -122,7 +122,7 @@ class Overview(Page):
         parts: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
         for incident in incidents:
             page, headed = f"incidents/{incident.id}.md", set()
-            for name, it in incident.file.claims.items():
+            for name, it in incident.meta.claims.items():
                 judgement = judge(self.catalog, incident, name)
                 kind: str = judgement.verdict
                 if kind == "depends" and it.advice == "no":
@@ -131,7 +131,7 @@ class Overview(Page):
                     kind = "depends" if it.advice == "only if" else "no"
                 if kind not in headed:
                     headed.add(kind)
-                    title = f"[{incident.id}]({page}) · {incident.file.short[self.language]}"
+                    title = f"[{incident.id}]({page}) · {incident.meta.short[self.language]}"
                     parts[kind].append(f"### {title} {{ #{kind}-{incident.id} }}\n")
                 cost = it.note if kind == "depends" else None
                 given = it.when.text if it.when else it.why or cost

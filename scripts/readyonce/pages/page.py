@@ -104,17 +104,17 @@ class IncidentPage(Page):
     def you_see(self) -> list[str]:
         """Its errors; where there is none, how the reported run ends."""
         if not self.incident.silent:
-            return [self.family_link(name, "../errors/") for name in self.incident.file.errors]
-        variants = self.incident.file.variants
+            return [self.family_link(name, "../errors/") for name in self.incident.meta.errors]
+        variants = self.incident.meta.variants
         outcome = variants[BASELINE].outcome if BASELINE in variants else "diverge"
         return [f"[{self.say('no-error', self.chip(outcome))}](../already-trained.md)"]
 
     def affected_packages(self) -> str:
-        return self.joined("semicolon", (f"{it.package} {self.range(it)}" for it in self.incident.file.affected))
+        return self.joined("semicolon", (f"{it.package} {self.range(it)}" for it in self.incident.meta.affected))
 
     def verified(self, environment: Environment, up: str = "../") -> str:
         """Date, versions and device. Of the versions, those that the repros run there import, if any are."""
-        files = [name for name, where in self.incident.file.files.items() if environment.name in where]
+        files = [name for name, where in self.incident.meta.files.items() if environment.name in where]
         versions = (f"{name} {environment.versions[name]}" for name in self.imported(files, environment))
         figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
         told = [self.say("verified", versions=self.joined("between", versions), **figures)]
