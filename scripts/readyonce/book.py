@@ -140,8 +140,8 @@ def _laid_out(document: HTML, style: CSS) -> Document:
         numbers = [str(at.get(it.get("href", "#")[1:], 0)).rjust(width, "\N{FIGURE SPACE}") for it in references]
         if numbers == [it.get("data-page") for it in references]:
             return laid_out
-        for reference, told in zip(references, numbers, strict=True):
-            reference.set("data-page", told)
+        for reference, printed in zip(references, numbers, strict=True):
+            reference.set("data-page", printed)
     raise BookError("page numbers do not settle")
 
 

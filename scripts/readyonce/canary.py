@@ -107,16 +107,16 @@ def _stacks(catalog: Catalog, environment: str, python: Path, progress: Callable
     for name, stored in runs.items():
         progress(f"frameworks with the newest of {environment}: {name}")
         try:
-            told = stack_runs.run(catalog.root, python, *name.split())
+            result = stack_runs.run(catalog.root, python, *name.split())
         except (*BROKEN, RuntimeError) as error:
             yield Change(environment, name, "could not be run", str(error))
             continue
         for key in ("checkpointing", "find_unused_parameters"):
-            then, now = getattr(stored, key), told[key]
+            then, now = getattr(stored, key), result[key]
             if then != now:
                 yield Change(environment, name, f"{key} that reaches torch then: {then}; now: {now}")
-        if _wording(stored.error) != _wording(told.get("error")):
-            yield Change(environment, name, "it ends otherwise", told.get("error") or "without an error")
+        if _wording(stored.error) != _wording(result.get("error")):
+            yield Change(environment, name, "it ends otherwise", result.get("error") or "without an error")
 
 
 def difference(declared: Declaration, stored: Run | None, seen: Observation) -> tuple[str, str] | None:

@@ -21,7 +21,7 @@ def bars(incident: Incident, matrix: Matrix, environment: str, language: Languag
     first, second = matrix.axes
     evidence = incident.evidence[environment]
     runs = {run.variant: run for run in evidence.runs}
-    parts, told, y = [], [], 0
+    parts, texts, y = [], [], 0
     for quantity in matrix.chart:
         y += 20
         parts.append(f'<text x="0" y="{y}" font-weight="700" font-size="15">{escape(say(quantity, language))}</text>')
@@ -49,7 +49,7 @@ def bars(incident: Incident, matrix: Matrix, environment: str, language: Languag
                 )
                 comma, colon = say("comma", language), say("colon", language)
                 bar = comma.join([say(quantity, language), text[language], second[key][language]])
-                told.append(f"{bar}{colon}{_readable(quantity, value)}{comma}{ratio}")
+                texts.append(f"{bar}{colon}{_readable(quantity, value)}{comma}{ratio}")
                 y += BAR + GAP
             y += GAP
         y += ROW - GAP
@@ -66,7 +66,7 @@ def bars(incident: Incident, matrix: Matrix, environment: str, language: Languag
         f'<svg class="ro-fig ro-chart" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y - ROW + GAP}" role="img"'
         f' aria-labelledby="{name}-title {name}-desc" fill="currentColor" font-size="12">\n'
         f'<title id="{name}-title">{escape(title)}</title>\n'
-        f'<desc id="{name}-desc">{escape(say("semicolon", language).join(told))}</desc>\n'
+        f'<desc id="{name}-desc">{escape(say("semicolon", language).join(texts))}</desc>\n'
         + "\n".join(parts)
         + "\n</svg>\n"
     )

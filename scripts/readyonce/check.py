@@ -598,8 +598,8 @@ def _without_incident(catalog: Catalog, pages: dict[str, Page]) -> None:
     for name, page in pages.items():
         found = re.fullmatch(r"incidents/(RO-[0-9]{4})\.md", name)
         if found and not (catalog.root / "snippets" / found[1]).exists():
-            told = f"there is no snippets/{found[1]}/incident.yml"
-            add(catalog, page.path, 1, told, f"`readyonce new {found[1]}` makes it.")
+            what = f"there is no snippets/{found[1]}/incident.yml"
+            add(catalog, page.path, 1, what, f"`readyonce new {found[1]}` makes it.")
             catalog.unsound = True
 
 
@@ -650,10 +650,12 @@ def _pages(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> None:
             if page := pages[language].get(f"incidents/{id}/evidence.md"):
                 title = links.label(id, say("lab-book", language))
                 _outline(catalog, page, title, articles.LAB_BOOK, "A lab book")
-    told = {problem.file for problem in catalog.problems}
+    faulty = {problem.file for problem in catalog.problems}
     for name, page in pages["en"].items():
         if other := pages["zh"].get(name):
-            if not told & {str(it.path.relative_to(catalog.root)) for it in (page, other)}:  # else they differ by that
+            if not faulty & {
+                str(it.path.relative_to(catalog.root)) for it in (page, other)
+            }:  # else they differ by that
                 _parity(catalog, page, other)
         else:
             add(
@@ -752,8 +754,8 @@ def _outline(catalog: Catalog, page: Page, title: str, wanted: tuple[str, ...], 
     sections = [heading.id for heading in page.headings if heading.level == 2]
     for id in wanted:
         if id not in sections:
-            told = f"{kind} has, in this order: {', '.join(wanted)}."
-            add(catalog, page.path, 1, f"section {{#{id}}} is missing", told)
+            remedy = f"{kind} has, in this order: {', '.join(wanted)}."
+            add(catalog, page.path, 1, f"section {{#{id}}} is missing", remedy)
     if [id for id in sections if id in wanted] != [id for id in wanted if id in sections]:
         add(catalog, page.path, 1, "the sections are out of order", f"The order is: {', '.join(wanted)}.")
 

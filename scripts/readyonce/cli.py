@@ -224,11 +224,11 @@ def triage(options: argparse.Namespace) -> int:
             "jsonl": lambda: report.jsonl(answers, alike),
             "html": lambda: page.html(rules, answers, alike, options.lang),
         }
-        told = forms[options.format]()
+        text = forms[options.format]()
         if options.out:
-            project.write_whole(Path(options.out), told)
+            project.write_whole(Path(options.out), text)
         else:
-            print(told, end="" if told.endswith("\n") else "\n", flush=True)
+            print(text, end="" if text.endswith("\n") else "\n", flush=True)
     faults += [f"{inputs.shown(it.file)}: {it.fault}" for it in found if it.fault]
     for fault in faults:
         print(f"readyonce: {printable(fault)}", file=sys.stderr)
@@ -271,17 +271,17 @@ def lint(options: argparse.Namespace) -> int:
     for it in launches:
         findings += judge.judge(rules, it, versions, options.lang, answered)
     findings += judge.look(rules, reader.code(), options.lang)
-    told = report.shown(findings, options.all)
+    shown = report.shown(findings, options.all)
     form = options.format
     if form == "sarif":
-        print(report.sarif(told, rules["site"]))
-    elif told:
+        print(report.sarif(shown, rules["site"]))
+    elif shown:
         forms: dict[str, Callable[[list[Finding]], str]] = {
             "text": partial(report.text, language=options.lang),
             "json": report.as_json,
             "github": report.github,
         }
-        print(forms[form](told))
+        print(forms[form](shown))
     if form == "text":
         print(report.summary(findings, launches, files, options.all, options.lang))
     for fault in faults:
@@ -452,8 +452,8 @@ def count(options: argparse.Namespace) -> int:
             if options.environment in (None, environment):
                 python = lab.interpreter(root, environment, _say)
                 found = counts.measure(known, name, file, environment, python)
-                told = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
-                print(f"{name} in {environment}: {told}", flush=True)
+                differences = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
+                print(f"{name} in {environment}: {differences}", flush=True)
                 if options.write:
                     print(
                         f"wrote {counts.write(known, name, environment, python, found).relative_to(root)}", flush=True
@@ -547,9 +547,9 @@ def link(options: argparse.Namespace) -> int:
         headings[f"claim-{name}"] = (options.id, claim.text[options.lang])
     if options.section and options.section not in headings:
         raise _usage(f"{options.id} has no section `{options.section}`. It has:\n  " + "\n  ".join(headings))
-    page, told = headings.get(options.section, (options.id, None))
+    page, title = headings.get(options.section, (options.id, None))
     target = links.address(links.site_url(), f"incidents/{page}/", options.lang, options.section)
-    text = links.label(options.id, incident.meta.short[options.lang], told and told.replace("`", ""))
+    text = links.label(options.id, incident.meta.short[options.lang], title and title.replace("`", ""))
     print(links.link(links.FORMS[options.tracker], text, target) if options.tracker else target)
     return GOOD
 

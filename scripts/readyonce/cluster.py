@@ -145,11 +145,11 @@ def _heard(wanted: Wanted) -> Callable[[tuple[float, dict[str, str]]], None]:
     """Hands on what workers say."""
 
     def heard(event: tuple[float, dict[str, str]]) -> None:
-        told = event[1]
-        if told["how"] == "say":
-            wanted.say(f"{told['where']}: {told['line']}")
+        message = event[1]
+        if message["how"] == "say":
+            wanted.say(f"{message['where']}: {message['line']}")
         else:
-            wanted.progress(told["line"] and f"{told['line']}  at {told['where']}")
+            wanted.progress(message["line"] and f"{message['line']}  at {message['where']}")
 
     return heard
 

@@ -67,8 +67,8 @@ def tables(catalog: Catalog, language: Language) -> str:
                 made += ['<tr markdown="1">', f'<th scope="row" id="{row_id(strategy, use)}">{text}</th>']
                 for name in names:
                     column = catalog.require_decision().columns[name].text[language].replace("`", "")
-                    told = _breakable(outcomes(catalog, by_column.get(name, []), language))
-                    made.append(f'<td data-column="{escape(column)}" markdown="span">{told}</td>')
+                    cell = _breakable(outcomes(catalog, by_column.get(name, []), language))
+                    made.append(f'<td data-column="{escape(column)}" markdown="span">{cell}</td>')
                 made.append("</tr>")
             made.append("</tbody>")
         made.append("</table>\n")
@@ -88,11 +88,11 @@ def _breakable(text: str) -> str:
 
 def outcomes(catalog: Catalog, runs: Sequence[Observed], language: Language) -> str:
     """Each outcome among the runs, with how many and, where there are several, the conditions of each but the right one."""
-    told = [say("not-run", language)] if not runs else []
+    lines = [say("not-run", language)] if not runs else []
     by_label = _by_label(catalog, runs)
     for label, alike in by_label.items():
-        told.append(_outcome(catalog, label, alike, language, len(by_label) > 1))
-    return "<br>".join(told)
+        lines.append(_outcome(catalog, label, alike, language, len(by_label) > 1))
+    return "<br>".join(lines)
 
 
 def _by_label(catalog: Catalog, runs: Sequence[Observed]) -> dict[str, list[Part]]:
@@ -108,11 +108,11 @@ def _outcome(catalog: Catalog, label: str, alike: list[Part], language: Language
     worst = max(runs, key=lambda it: it.run.gradient_error or 0)
     target = "incidents/" + run_address(worst.incident.id, worst.run.variant, worst.environment)
     outcome = label.partition(":")[0]
-    told = f"[{chip(say(outcome, language), outcome)}]({target}) {len(runs)}"
+    text = f"[{chip(say(outcome, language), outcome)}]({target}) {len(runs)}"
     if several and outcome != "match":
         conditions = dict.fromkeys(part_in_words(catalog, part, language) for part in alike)
-        told += say("colon", language) + say("or-else", language).join(conditions)
-    return told
+        text += say("colon", language) + say("or-else", language).join(conditions)
+    return text
 
 
 # ------------------------------------------------------------------------------ the picker
@@ -185,20 +185,20 @@ def answer(catalog: Catalog, by_column: dict[str, list[Observed]], row: str, lan
     first, *others = catalog.require_decision().columns
     runs = by_column.get(first, [])
     lead, kind = _right(catalog, first, runs, "pick-runs" if runs else "pick-not-run", language)
-    told, by_label = [f"**{lead}**{{ .ro-{kind} }}"], _by_label(catalog, runs)
+    sentences, by_label = [f"**{lead}**{{ .ro-{kind} }}"], _by_label(catalog, runs)
     if bad := {label: alike for label, alike in by_label.items() if label != "match"}:
         each = (_outcome(catalog, label, alike, language, len(by_label) > 1) for label, alike in bad.items())
-        told.append(say("pick-others", language) + say("semicolon", language).join(each) + say("stop", language))
+        sentences.append(say("pick-others", language) + say("semicolon", language).join(each) + say("stop", language))
     also = [_right(catalog, it, by_column[it], "pick-other", language)[0] for it in others if by_column.get(it)]
     if also and kind in ("open", "error"):
-        told.append(say("pick-also", language, say("semicolon", language).join(also)))
+        sentences.append(say("pick-also", language, say("semicolon", language).join(also)))
     silent = any(it.run.outcome in SILENT for alike in by_column.values() for it in alike)
     # What was chosen does not settle it, or a neighbour of it fails without a word.
     if (kind == "depends" or silent) and guard.files(catalog):
-        told.append(say("pick-guard", language))
+        sentences.append(say("pick-guard", language))
     if row:
-        told.append(f"[{say('pick-row', language)}](#{row})")
-    return say("next", language).join(told)
+        sentences.append(f"[{say('pick-row', language)}](#{row})")
+    return say("next", language).join(sentences)
 
 
 def _right(catalog: Catalog, column: str, runs: list[Observed], key: str, language: Language) -> tuple[str, str]:

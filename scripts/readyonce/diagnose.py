@@ -127,7 +127,7 @@ class Rules:
         self.titles += [(it["errors"][0], _bare(title)) for it in of_error for title in it["titles"]]
         self.looks = looks_of(data["incidents"])
         # A text that needs other words beside it is too common for its parts to say anything; source is in every traceback.
-        self.told = [it for it in self.wordings if not it.needs and not it.all[0].startswith(b"assert")]
+        self.fragments = [it for it in self.wordings if not it.needs and not it.all[0].startswith(b"assert")]
         self.launcher = _literals(data["launcher"])
         self.launcher_errors = _literals(data["launcherErrors"])
         self.consequences = _literals(data["consequences"])
@@ -313,7 +313,7 @@ class _Form:
             names = {name for name, title in rules.titles if body == title}
             if not names and len(body) >= PART_OF:
                 names = {name for name, title in rules.titles if body in title}
-                names |= {wording.family for wording in rules.told if _is_part(body, wording.all)}
+                names |= {wording.family for wording in rules.fragments if _is_part(body, wording.all)}
             if names:
                 return [] if len(names) > 3 or self._written_of(rules, index, piece) else sorted(names)
         return []
@@ -571,8 +571,8 @@ def _fix(
         if (its_own and best["stack"] in (None, *stacks)) or not known["fix"]:
             form = {"stack": best["stack"], "setting": "checkpointing", "versions": "", "when": None}
             form |= {"language": "bash", "code": best["option"], "text": None, "proof": "run"}
-            told = {"incident": best["id"], "stack": best["stack"], "text": best["fix"][language]}
-            return told | {"forms": [form] if best["option"] else [], "questions": []}
+            advice = {"incident": best["id"], "stack": best["stack"], "text": best["fix"][language]}
+            return advice | {"forms": [form] if best["option"] else [], "questions": []}
     order = {name: number for number, name in enumerate(stacks)}
     forms = [
         {"stack": framework["name"], **{key: _in(language, value) for key, value in form.items()}}
@@ -582,8 +582,8 @@ def _fix(
         if form["setting"] == setting
     ]
     questions = [_in(language, question) for question in known["questions"]]
-    told = {"incident": None, "stack": stacks[0] if stacks else None, "text": _in(language, known["fix"]) or ""}
-    return told | {"forms": forms, "questions": questions}
+    advice = {"incident": None, "stack": stacks[0] if stacks else None, "text": _in(language, known["fix"]) or ""}
+    return advice | {"forms": forms, "questions": questions}
 
 
 def _in(language: Language, value: Any) -> Any:
@@ -611,12 +611,12 @@ def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: 
         blank = _read_parts(rules, found, kept, _blocks(start, blocks))
         note = "empty" if blank else None
     part = _part(rules, found, kept, start) if note is None else None
-    told = answer(rules, found, file, language, part)
-    if told.json["kind"] == "unknown" and not (note or told.note or found.error) and len(start) <= TYPED_IN:
-        told.json["look"] = look(rules.looks, start, language)
-        told.note = "look" if told.json["look"] else None
-    told.note, told.around = note or told.note, kept.around(told.line)
-    return told
+    result = answer(rules, found, file, language, part)
+    if result.json["kind"] == "unknown" and not (note or result.note or found.error) and len(start) <= TYPED_IN:
+        result.json["look"] = look(rules.looks, start, language)
+        result.note = "look" if result.json["look"] else None
+    result.note, result.around = note or result.note, kept.around(result.line)
+    return result
 
 
 def looks_of(incidents: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, str], Wording]]:

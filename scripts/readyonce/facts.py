@@ -66,7 +66,7 @@ def fits(query: Query, facts: Facts, optional: Collection[str] = ()) -> bool | N
     if isinstance(query, list):
         answers = [fits(where, facts, optional) for where in query]
         return True if True in answers else None if None in answers else False
-    told = True
+    result = True
     for name, condition in query.items():
         if name in facts:
             if not holds(condition, facts[name]):
@@ -74,8 +74,8 @@ def fits(query: Query, facts: Facts, optional: Collection[str] = ()) -> bool | N
         elif name in optional:
             return False
         else:
-            told = False
-    return told or None
+            result = False
+    return result or None
 
 
 def named(query: Query) -> set[str]:
@@ -133,16 +133,16 @@ def _best(
 
     A value is asked for, or a bound between two neighbours; where no value separates, whether the fact is told at all.
     """
-    told: dict[str, dict[str, Counter[str]]] = {}  # fact -> value -> labels: the runs are read once
+    by_fact: dict[str, dict[str, Counter[str]]] = {}  # fact -> value -> labels: the runs are read once
     for name in names:
         by_value: dict[str, Counter[str]] = defaultdict(Counter)
         for facts, label in runs:
             if name in facts:
                 by_value[str(facts[name])][label] += 1
-        told[name] = by_value
+        by_fact[name] = by_value
     best: tuple[float, str, Condition | None] | None = None
     for questions in (_questions, _told):
-        for name, by_value in told.items():
+        for name, by_value in by_fact.items():
             for condition in questions(by_value):
                 inside: Counter[str] = Counter()
                 for value, counts in by_value.items():

@@ -136,12 +136,12 @@ def defaults(catalog: Catalog, language: Language) -> str:
         for it in framework.defaults:
             where = [it.range, it.when and it.when[language]]
             value = say(f"checkpointing-{it.value}", language)
-            told = say("aside", language, value, it.text[language]) if it.text else value
+            text = say("aside", language, value, it.text[language]) if it.text else value
             name = framework.package or framework.title[language]
             cells = (
                 name,
                 say("comma", language).join(part for part in where if part) or say("all-versions", language),
-                told,
+                text,
             )
             rows.append([*cells, proof(catalog, it, language, "") if it.run else cite_all(it.sources, language)])
     return table(rows)
@@ -229,9 +229,9 @@ def _check_launches(catalog: Catalog, folder: Path) -> None:
             strategies = asked if isinstance(asked, list) else [asked]
             for release, strategy in itertools.product(_releases(default, rules, package), strategies):
                 known = ({package: release} if package else {}) | {"strategy": str(strategy)}
-                told = of_command("", rules, known, {"gradient_checkpointing": "true"}).get("checkpointing")
-                if told not in (None, default.value):
-                    what = f"with {package} {release} a launch is told to be {told}, `defaults:` say {default.value}"
+                fact = of_command("", rules, known, {"gradient_checkpointing": "true"}).get("checkpointing")
+                if fact not in (None, default.value):
+                    what = f"with {package} {release} a launch is told to be {fact}, `defaults:` say {default.value}"
                     add(catalog, folder / f"{name}.yml", ("defaults", index), what, "Give both the same range.")
 
 

@@ -134,20 +134,20 @@ def excepted(catalog: Catalog, language: Language) -> str:
 def faults_count(loops: dict[str, Any], language: Language) -> str:
     rows = [[say(f"guard.{key}", language) for key in ("changes", "number", "flagged")]]
     for key, wrong in (("wrong", True), ("harmless", False)):
-        those = [told for told in loops.values() if told["wrong"] == wrong]
-        rows.append([say(f"guard.{key}", language), str(len(those)), str(sum(bool(told["codes"]) for told in those))])
+        those = [loop for loop in loops.values() if loop["wrong"] == wrong]
+        rows.append([say(f"guard.{key}", language), str(len(those)), str(sum(bool(loop["codes"]) for loop in those))])
     return table(rows)
 
 
 def faults(loops: dict[str, Any], language: Language) -> str:
     rows = [[say(f"guard.{key}", language) for key in ("change", "loop", "alone", "codes", "step")]]
-    for name, told in loops.items():
-        if told["wrong"]:
-            codes = " ".join(f"`{code}`" for code in told["codes"])
+    for name, loop in loops.items():
+        if loop["wrong"]:
+            codes = " ".join(f"`{code}`" for code in loop["codes"])
             if not codes:
-                codes = say("guard.missed", language, say(f"guard-missed.{told['missed']}", language))
-            step = "" if told["step"] is None else str(told["step"] + 1)
-            rows.append([f"`{name}`", told["loop"], say(f"guard.{told['outcome']}", language), codes, step])
+                codes = say("guard.missed", language, say(f"guard-missed.{loop['missed']}", language))
+            step = "" if loop["step"] is None else str(loop["step"] + 1)
+            rows.append([f"`{name}`", loop["loop"], say(f"guard.{loop['outcome']}", language), codes, step])
     return table(rows)
 
 
@@ -166,17 +166,17 @@ def others(checks: dict[str, Any], right: list[str], language: Language) -> str:
     for check, differs in checks.items():
         if check == "none":
             continue
-        told = plain | differs
-        silent = {name: it for name, it in told.items() if name not in right}
+        results = plain | differs
+        silent = {name: it for name, it in results.items() if name not in right}
         also: dict[str, set[str]] = {}  # said of a right run of the same file, it tells nothing apart
         for name in right:
-            also.setdefault(name.split()[0], set()).update(told[name]["says"])
+            also.setdefault(name.split()[0], set()).update(results[name]["says"])
         stopped = sum(it["outcome"].startswith("stopped") for it in silent.values())
         crashed = sum(it["outcome"].startswith(("crashed", "not asked")) for it in silent.values())
         spoke = stopped + sum(
             it["outcome"] in SILENT and not set(it["says"]) <= also[name.split()[0]] for name, it in silent.items()
         )
-        finished = sum(told[name]["outcome"] == "match" for name in right)
+        finished = sum(results[name]["outcome"] == "match" for name in right)
         unfinished = say("guard.unfinished", language, crashed) if crashed else ""
         name = say("guard.guard", language) if check == "the guard" else f"`{check}`"
         rows.append([name, f"{stopped} / {len(silent)}{unfinished}", str(spoke), f"{finished} / {len(right)}"])
@@ -191,13 +191,13 @@ def traincheck(runs: dict[str, Any], language: Language) -> str:
             for key in ("silent-run", "invariants", "violated", "also-right", "only", "ranks-differ")
         ]
     ]
-    for name, told in runs.items():
+    for name, run in runs.items():
         file, variant = name.split()
-        if "unusable" in told:
-            rows.append([f"{file}<br>`{variant}`", say("guard.unusable", language, told["unusable"]), *[""] * 4])
+        if "unusable" in run:
+            rows.append([f"{file}<br>`{variant}`", say("guard.unusable", language, run["unusable"]), *[""] * 4])
             continue
-        numbers = [told["invariants"], told["violated"], told["held_out_violated"], told["only"]]
-        seen = say("guard.yes" if told["equal_parameters"] else "guard.no", language)
+        numbers = [run["invariants"], run["violated"], run["held_out_violated"], run["only"]]
+        seen = say("guard.yes" if run["equal_parameters"] else "guard.no", language)
         rows.append([f"{file}<br>`{variant}`", *(f"{number:,}" for number in numbers), seen])
     return table(rows)
 
@@ -209,8 +209,8 @@ def silent(catalog: Catalog, commands: dict[str, Any]) -> dict[str, list[tuple[b
         for environment, evidence in incident.evidence.items():
             for run in evidence.runs:
                 if run.outcome in SILENT:
-                    told = commands.get(f"{incident.id}/{run.variant} {environment}")
-                    codes = told["codes"] if told else run.guard.codes if run.guard else None
+                    record = commands.get(f"{incident.id}/{run.variant} {environment}")
+                    codes = record["codes"] if record else run.guard.codes if run.guard else None
                     flagged = None if codes is None else bool(codes)
                     found.setdefault(environment, []).append((incident.variants[run.variant].is_command, flagged))
     return found
@@ -255,11 +255,11 @@ def noise(rows: list[dict[str, Any]], language: Language) -> str:
 def commands(catalog: Catalog, runs: dict[str, Any], language: Language) -> str:
     """The frameworks' own commands behind the guard's; how each ends without it stands in the evidence."""
     rows = [[say(f"guard.{key}", language) for key in ("command", "with", "alone", "codes", "then")]]
-    for name, told in runs.items():
+    for name, result in runs.items():
         run, _, environment = name.rpartition(" ")
         id, _, variant = run.partition("/")
-        codes = " ".join(f"`{code}`" for code in told["codes"])
-        then = say("guard.goes-on" if told["exit"] == 0 else "guard.stops", language, told["step"])
+        codes = " ".join(f"`{code}`" for code in result["codes"])
+        then = say("guard.goes-on" if result["exit"] == 0 else "guard.stops", language, result["step"])
         if id in catalog.incidents:
             ended = say(catalog.incidents[id].evidence[environment].by_variant[variant].outcome, language)
             run = f"[{id} `{variant}`](incidents/{run_address(id, variant, environment)})"

@@ -70,8 +70,8 @@ def pasted(rules: Rules, given: list[str], language: Language) -> Answer | None:
         return None
     from readyonce import diagnose as engine  # most calls need none
 
-    told = engine.diagnose(rules, os.fsencode(text), "-", language)
-    return None if told.json["kind"] == "unknown" else told
+    answer = engine.diagnose(rules, os.fsencode(text), "-", language)
+    return None if answer.json["kind"] == "unknown" else answer
 
 
 def _files(name: str, faults: list[str]) -> list[str]:
@@ -125,7 +125,7 @@ def diagnose(rules: Rules, name: str, language: Language, faults: list[str]) -> 
             return engine.diagnose_stream(rules, blocks(sys.stdin.buffer), name, language)
         with open(name, "rb") as file:
             unpacked = Unpacked(file) if file.peek(2)[:2] == b"\x1f\x8b" else None
-            told = engine.diagnose_stream(rules, blocks(unpacked or file), name, language)
+            answer = engine.diagnose_stream(rules, blocks(unpacked or file), name, language)
             if unpacked and unpacked.fault:
                 if not unpacked.any:
                     faults.append(f"{shown(name)} cannot be read: {unpacked.fault}")
@@ -133,7 +133,7 @@ def diagnose(rules: Rules, name: str, language: Language, faults: list[str]) -> 
                 faults.append(
                     f"{shown(name)} is cut or damaged ({unpacked.fault}): the answer is for what could be read of it"
                 )
-            return told
+            return answer
     except OSError as error:
         faults.append(_unreadable(name, error))
         return None
@@ -200,6 +200,6 @@ def event(rules: Rules, name: str, language: Language | None) -> Answer:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise Unusable(f"{name} is not an event of an issue: it needs `issue` with `title` and `body`") from None
     language = language or ("zh" if chinese else "en")
-    told = [engine.diagnose(rules, text.encode("utf-8", "replace"), name, language) for text in (body, title)]
+    answers = [engine.diagnose(rules, text.encode("utf-8", "replace"), name, language) for text in (body, title)]
     # Titles often name another error than the log: they count only where the body has none.
-    return told[1] if told[0].json["error"] is None and told[1].json["error"] else told[0]
+    return answers[1] if answers[0].json["error"] is None and answers[1].json["error"] else answers[0]

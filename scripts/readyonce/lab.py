@@ -166,8 +166,8 @@ def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
         "    except m.PackageNotFoundError: return None\n"
         "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
     )
-    told = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
-    releases: dict[str, str | None] = json.loads(told.stdout)
+    result = subprocess.run([python, "-c", script, *names], capture_output=True, text=True, check=True)
+    releases: dict[str, str | None] = json.loads(result.stdout)
     return releases
 
 
@@ -205,7 +205,7 @@ def describe(environment: str, python: Path, world_size: int = 2) -> Environment
         "print(json.dumps({'device': d.type, 'backend': backend, 'gloo_threads': threads,"
         " 'python': platform.python_version()}))"
     )
-    told = subprocess.run(
+    result = subprocess.run(
         [python, "-c", script, str(world_size)],
         capture_output=True,
         text=True,
@@ -218,7 +218,7 @@ def describe(environment: str, python: Path, world_size: int = 2) -> Environment
         platform=f"{platform.system()} {platform.machine()}",
         world_size=world_size,
         versions={name: version for name, version in installed(python, SHOWN).items() if version},
-        **json.loads(told.stdout.splitlines()[-1]),
+        **json.loads(result.stdout.splitlines()[-1]),
     )
 
 
@@ -258,16 +258,16 @@ def on_one_device(catalog: Catalog, incident: Incident, name: str, python: Path)
 def options_of(python: Path, command: str) -> list[str]:
     """Every `--option` that a command's own parser lists under `--help`."""
     program, *arguments = command.split()
-    told = subprocess.run(
+    result = subprocess.run(
         [python.with_name(program), *arguments, "--help"],
         capture_output=True,
         text=True,
         timeout=300,
         env=environment_of(python.parent),
     )
-    options = sorted(set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*", told.stdout)))
-    if told.returncode or not options:
-        raise LabError(f"`{command} --help` lists no options:\n{told.stderr[-2000:]}")
+    options = sorted(set(re.findall(r"(?<![\w-])--[A-Za-z][\w-]*", result.stdout)))
+    if result.returncode or not options:
+        raise LabError(f"`{command} --help` lists no options:\n{result.stderr[-2000:]}")
     return options
 
 
@@ -632,18 +632,18 @@ def facts_of(
     """The facts of each variant: a repro tells its own, a command's are read from its words and the versions."""
     variants = list(variants)
     files = sorted({str(incident.folder / v.script) for v in variants if not v.is_command})
-    told = {}
+    values = {}
     if files:
         done = subprocess.run(
             [python, WORKER, "--facts", *files], capture_output=True, text=True, env=environment_of(python.parent)
         )
         if done.returncode:
             raise LabError(f"{incident.id}: its repros do not tell their facts\n{done.stderr[-3000:]}")
-        told = json.loads(done.stdout.splitlines()[-1])
+        values = json.loads(done.stdout.splitlines()[-1])
     return {
         v.name: facts_of_command(catalog, incident, v, versions)
         if v.is_command
-        else told[str(incident.folder / v.script)].get(v.name, {})
+        else values[str(incident.folder / v.script)].get(v.name, {})
         for v in variants
     }
 
@@ -663,8 +663,8 @@ def facts_of_command(
     for node in source.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "FACTS":
             rules = ast.literal_eval(node.value) + rules
-    told = of_command(script, rules, {name.lower(): release for name, release in versions.items()}, options)
-    return {name: value for name, value in told.items() if value is not None}
+    facts = of_command(script, rules, {name.lower(): release for name, release in versions.items()}, options)
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def with_lines(script: str, lines: dict[str, str]) -> str:

@@ -51,8 +51,8 @@ class News:
     @property
     def fixed(self) -> bool:
         """Whether what a reader is told to type is another."""
-        told = [(it.fix.option, it.fix.command, it.fix.code) for it in (self.before or self.after, self.after)]
-        return told[0] != told[1]
+        steps = [(it.fix.option, it.fix.command, it.fix.code) for it in (self.before or self.after, self.after)]
+        return steps[0] != steps[1]
 
     @property
     def affected(self) -> list[Affected]:
@@ -90,8 +90,8 @@ def news(root: Path) -> Iterator[News]:
         if after is None or before is None:
             return
         for id, state in after.items():
-            if told := News(day, id, before.get(id), state):
-                yield told
+            if entry := News(day, id, before.get(id), state):
+                yield entry
         after = before
 
 

@@ -11,52 +11,52 @@ from readyonce.project import Language
 from readyonce.terminal import printable
 
 
-def text(rules: Rules, told: Answer, language: Language, colour: bool = False) -> str:
+def text(rules: Rules, answer: Answer, language: Language, colour: bool = False) -> str:
     bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
-    kind, family = told.json["kind"], rules.families.get(told.json["error"] or "")
+    kind, family = answer.json["kind"], rules.families.get(answer.json["error"] or "")
     colon, semicolon = say(rules, "colon", language), say(rules, "semicolon", language)
     lines = []
     if not family:
-        named = [rules.families[name] for name in told.json["words_of"]]
+        named = [rules.families[name] for name in answer.json["words_of"]]
         titles = [it["title"] for it in named]
-        lines += [line.replace("`", "") for line in _without_answer(rules, told, language, titles)]
-        if kind == "unknown" and (form := issue_form(rules, told)):
+        lines += [line.replace("`", "") for line in _without_answer(rules, answer, language, titles)]
+        if kind == "unknown" and (form := issue_form(rules, answer)):
             lines += ["", say(rules, "send", language, form)]
     else:
-        lines += [f"{bold}{family['title']}{off}  ({told.json['error']})"]
+        lines += [f"{bold}{family['title']}{off}  ({answer.json['error']})"]
         if kind == "look-alike":
             lines += [say(rules, "look-alike", language)]
         lines += ["", family["text"][language].replace("`", "")]
-    lines += [""] if told.around else []
-    for number, line in told.around:
-        mark, style = (">", bold) if number == told.json["line"] else (" ", faint)
+    lines += [""] if answer.around else []
+    for number, line in answer.around:
+        mark, style = (">", bold) if number == answer.json["line"] else (" ", faint)
         lines.append(f"{mark}{number:7}  {style}{printable(line).expandtabs(4)[:160]}{off}")
-    if told.json["also"]:
+    if answer.json["also"]:
         lines += ["", say(rules, "also-known", language) + colon.rstrip()]
-        for entry in told.json["also"]:
+        for entry in answer.json["also"]:
             where = say(rules, "at-line", language, entry["line"])
             lines.append(f"  {rules.families[entry['name']]['title']}{say(rules, 'brackets', language, where)}")
-    if told.json["incidents"]:
+    if answer.json["incidents"]:
         lines += ["", say(rules, "incidents", language) + colon.rstrip()]
-        for entry in told.json["incidents"]:
+        for entry in answer.json["incidents"]:
             incident = incident_of(rules, entry["id"])
             lines.append(f"  {bold}{entry['id']}{off}  {incident['short'][language]}")
             lines.append(
                 "           " + (semicolon.join(entry["why"]).replace("`", "") or say(rules, "nothing", language))
             )
-    lines += [""] if told.json["look"] else []
-    for entry in told.json["look"]:
+    lines += [""] if answer.json["look"] else []
+    for entry in answer.json["look"]:
         where = say(rules, "brackets", language, say(rules, "at-line", language, entry["line"]))
         lines.append(f"  {bold}{entry['id']}{off}  {incident_of(rules, entry['id'])['short'][language]}{where}")
         lines += ["           " + entry["why"].replace("`", ""), f"           readyonce explain {entry['id']}"]
-    if told.json["fix"]:
-        lines += ["", *_steps(rules, told.json["fix"], language)]
+    if answer.json["fix"]:
+        lines += ["", *_steps(rules, answer.json["fix"], language)]
     prefix = _prefix(rules, language)
     if kind == "fragment" and prefix:
         lines += ["", *(f"{say(rules, 'more', language)}{colon}{prefix}{it['path']}" for it in named)]
-    elif kind == "unknown" and told.note in (None, "look") and prefix:
+    elif kind == "unknown" and answer.note in (None, "look") and prefix:
         lines += ["", f"{say(rules, 'doubt', language)}{colon}{prefix}guard/"]
-    elif told.note == "not-covered" and prefix:
+    elif answer.note == "not-covered" and prefix:
         lines += ["", f"{say(rules, 'all-errors', language)}{colon}{prefix}errors/"]
     if family:
         path = family["path"] + ("#cases" if kind == "known" else "")
@@ -65,9 +65,9 @@ def text(rules: Rules, told: Answer, language: Language, colour: bool = False) -
     return "\n".join(lines)
 
 
-def markdown(rules: Rules, told: Answer, language: Language) -> str:
+def markdown(rules: Rules, answer: Answer, language: Language) -> str:
     prefix = _prefix(rules, language)
-    kind, error, line, incidents = (told.json[key] for key in ("kind", "error", "line", "incidents"))
+    kind, error, line, incidents = (answer.json[key] for key in ("kind", "error", "line", "incidents"))
     colon, semicolon = say(rules, "colon", language), say(rules, "semicolon", language)
 
     def link(words: str, path: str) -> str:
@@ -75,15 +75,15 @@ def markdown(rules: Rules, told: Answer, language: Language) -> str:
 
     lines = []
     if not error:
-        named = [rules.families[name] for name in told.json["words_of"]]
+        named = [rules.families[name] for name in answer.json["words_of"]]
         lines += _without_answer(
-            rules, told, language, [link(f"`{it['title'].replace('`', '')}`", it["path"]) for it in named]
+            rules, answer, language, [link(f"`{it['title'].replace('`', '')}`", it["path"]) for it in named]
         )
     else:
         family = rules.families[error]
         where = say(rules, "brackets", language, say(rules, "at-line", language, line))
         lines += [f"**{link('`' + family['title'] + '`', family['path'])}**{where}", ""]
-        for number, shown in told.around:
+        for number, shown in answer.around:
             if number == line:
                 shown = shown.strip()[:300]
                 # No run of backticks inside may end the block.
@@ -98,17 +98,17 @@ def markdown(rules: Rules, told: Answer, language: Language) -> str:
                 title = f"{entry['id']} · {incident_of(rules, entry['id'])['short'][language]}"
                 why = semicolon.join(entry["why"]) or say(rules, "nothing", language)
                 lines.append(f"- {link(title, 'incidents/' + entry['id'] + '/')}{colon}{why}")
-        if told.json["fix"]:
-            lines += ["", *_steps_markdown(rules, told.json["fix"], language)]
+        if answer.json["fix"]:
+            lines += ["", *_steps_markdown(rules, answer.json["fix"], language)]
         if incidents:
             lines += ["", f"{say(rules, 'cases', language)}{colon}{link(f'errors/{error}', family['path'] + '#cases')}"]
-    for entry in told.json["look"]:
+    for entry in answer.json["look"]:
         title = f"{entry['id']} · {incident_of(rules, entry['id'])['short'][language]}"
         where = say(rules, "brackets", language, say(rules, "at-line", language, entry["line"]))
         lines += ["", f"- {link(title, 'incidents/' + entry['id'] + '/')}{where}{colon}{entry['why']}"]
-    if told.json["also"]:
+    if answer.json["also"]:
         lines += ["", say(rules, "also-known", language) + colon.rstrip(), ""]
-        for entry in told.json["also"]:
+        for entry in answer.json["also"]:
             other = rules.families[entry["name"]]
             where = say(rules, "brackets", language, say(rules, "at-line", language, entry["line"]))
             lines.append(f"- {link('`' + other['title'] + '`', other['path'])}{where}")
@@ -194,22 +194,22 @@ def incident_of(rules: Rules, id: str) -> dict[str, Any]:
     return next(incident for incident in known if incident["id"] == id)
 
 
-def issue_form(rules: Rules, told: Answer) -> str | None:
+def issue_form(rules: Rules, answer: Answer) -> str | None:
     """The address of a new issue, filled in with the exception's line."""
     if not rules.data["issue"]:
         return None
     from urllib.parse import quote
 
-    line = next((line.strip()[:200] for number, line in told.around if number == told.line), "")
+    line = next((line.strip()[:200] for number, line in answer.around if number == answer.line), "")
     return str(rules.data["issue"]).replace("{}", quote(line, safe=""))
 
 
-def _without_answer(rules: Rules, told: Answer, language: Language, words_of: list[str]) -> list[str]:
-    if told.json["kind"] != "wrapper-only":
-        key = "fragment" if words_of else told.note or "not-known"
+def _without_answer(rules: Rules, answer: Answer, language: Language, words_of: list[str]) -> list[str]:
+    if answer.json["kind"] != "wrapper-only":
+        key = "fragment" if words_of else answer.note or "not-known"
         sentence = say(rules, key, language, say(rules, "or", language).join(words_of))
         return [sentence, "", say(rules, f"{key}-next", language)]
-    rank = "" if told.rank is None else say(rules, "wrapper-rank", language, told.rank)
+    rank = "" if answer.rank is None else say(rules, "wrapper-rank", language, answer.rank)
     return [
         say(rules, "wrapper", language),
         "",

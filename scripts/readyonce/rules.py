@@ -74,8 +74,8 @@ def look_at(incident: Incident) -> list[dict[str, Any]]:
 
 def _question(question: Question) -> dict[str, str]:
     """Both parts as one text, without links: an answer stands outside the pages."""
-    told = {lang: f"{question.ask[lang]} {question.then[lang]}" for lang in LANGUAGES}
-    return {lang: re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("**", "") for lang, text in told.items()}
+    texts = {lang: f"{question.ask[lang]} {question.then[lang]}" for lang in LANGUAGES}
+    return {lang: re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text).replace("**", "") for lang, text in texts.items()}
 
 
 def to_json(rules: dict[str, Any]) -> str:

@@ -213,10 +213,10 @@ def _make(root: Path, parts: list[Part]) -> bool:
 def _commit_time(root: Path) -> str | None:
     # For dates that only the builder writes, as in the sitemap: the same commit gives the same bytes.
     with contextlib.suppress(OSError, subprocess.CalledProcessError):
-        told = subprocess.run(
+        result = subprocess.run(
             ["git", "log", "-1", "--format=%ct"], cwd=root, capture_output=True, text=True, check=True
         )
-        return told.stdout.strip() or None
+        return result.stdout.strip() or None
     return None
 
 
@@ -349,5 +349,5 @@ def _rebuild_on_change(root: Path, changed: threading.Event) -> None:
         try:
             build(root, take_along=False)
         except Exception as error:  # what is wrong with the sources, until it is mended
-            told = error if isinstance(error, reading.CatalogError) else check.or_raise(root, error)
-            print(printable(str(told)), file=sys.stderr, flush=True)
+            fault = error if isinstance(error, reading.CatalogError) else check.or_raise(root, error)
+            print(printable(str(fault)), file=sys.stderr, flush=True)

@@ -32,8 +32,8 @@ def run(root: Path, python: Path, script: str, *words: str) -> dict[str, Any]:
             process.wait(TIME_LIMIT)
         said = lab.log_of(scratch)
     if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
-        told: dict[str, Any] = json.loads(found[1])
-        return told
+        result: dict[str, Any] = json.loads(found[1])
+        return result
     raise RuntimeError(f"{script} {' '.join(words)} told nothing: {lab.message_in(said) or said[-3000:]}")
 
 
@@ -44,11 +44,11 @@ def main(environment: str, script: str, *words: str) -> None:
     python = lab.interpreter(root, environment) if listed else Path(environment)
     path = root / "snippets" / "frameworks" / "runs.json"
     stored = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
-    told = {"date": datetime.date.today().isoformat(), "environment": environment if listed else None, "processes": 2}
-    told |= run(root, python, script, *words)
-    stored[" ".join((script, *words))] = told
+    result = {"date": datetime.date.today().isoformat(), "environment": environment if listed else None, "processes": 2}
+    result |= run(root, python, script, *words)
+    stored[" ".join((script, *words))] = result
     path.write_text(json.dumps({"runs": dict(sorted(stored.items()))}, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(told))
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -258,7 +258,7 @@ def _store(
     sound: bool,
 ) -> list[str]:
     """Write the evidence, when all is `sound` and all repeats agree; returns why not."""
-    facts = {name: told for part in parts for name, told in part.facts.items()}
+    facts = {name: value for part in parts for name, value in part.facts.items()}
     runs, disagreeing = lab.summarise(seen.together, seen.alone, facts)
     described, apart = _described(parts)
     if disagreeing or apart or not sound:
@@ -288,9 +288,9 @@ def _store(
 
 def _described(parts: list[Measured]) -> tuple[Environment, list[str]]:
     """The one environment of all parts, and how they differ where it is not one: evidence names one only."""
-    told = [it.described for it in parts if it.described]
-    latest = max(told, key=lambda it: it.date)
-    words = [it.model_dump(exclude={"date"}) for it in told]
+    descriptions = [it.described for it in parts if it.described]
+    latest = max(descriptions, key=lambda it: it.date)
+    words = [it.model_dump(exclude={"date"}) for it in descriptions]
     apart = [
         f"its files were run with {key} that differ: {' and '.join(sorted({str(it[key]) for it in words}))}"
         for key in words[0]

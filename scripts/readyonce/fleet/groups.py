@@ -62,13 +62,13 @@ def _by_template(texts: list[tuple[str | None, str]], compared: bool) -> list[Gr
     ]
     miner = TemplateMiner(config=config)
     numbers = [miner.add_log_message(text)["cluster_id"] for _, text in texts]
-    told: dict[int, Group] = {it.cluster_id: Group(None, it.get_template()) for it in miner.drain.clusters}
+    groups: dict[int, Group] = {it.cluster_id: Group(None, it.get_template()) for it in miner.drain.clusters}
     old = {number for number, (job, _) in zip(numbers, texts) if job is None}
     for number, (job, _) in zip(numbers, texts):
         if job is not None:
-            told[number].jobs.append(job)
-            told[number].new = compared and number not in old
-    return [it for it in told.values() if it.jobs]
+            groups[number].jobs.append(job)
+            groups[number].new = compared and number not in old
+    return [it for it in groups.values() if it.jobs]
 
 
 def _before(text: str) -> Iterator[tuple[str | None, str]]:

@@ -46,9 +46,9 @@ def html(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
         "</table>",
     ]
     for known, title in ((True, "known"), (False, "others")):
-        if told := [it for it in groups if (it.family is not None) == known]:
+        if listed := [it for it in groups if (it.family is not None) == known]:
             parts += [f"<h2>{words(title)}</h2><table><tr><th>{words('count')}<th>{words('error')}<th>{words('jobs')}"]
-            for group in told:
+            for group in listed:
                 jobs = ", ".join(map(_clean, group.jobs[:50])) + (" ..." if len(group.jobs) > 50 else "")
                 told_name = _clean(report.name(rules, group) + report.mark(group, language))
                 parts += [f'<tr><td class="n">{len(group.jobs)}<td><code>{told_name}</code><td>{jobs}']
@@ -82,10 +82,10 @@ def timeline(it: Answer, language: Language) -> str:
         wide = max(3.0, WIDE * ((rank.end or 0) - (rank.start or 0)) / span)
         kind = "first" if rank is it.first else _CLASS.get(rank.how, "first")
         y = number * ROW
-        told = f"{say('triage.rank', language, rank.rank)}: {say(f'triage.{rank.how}', language, rank.code) if rank.how in _SAID else rank.how}"
+        text = f"{say('triage.rank', language, rank.rank)}: {say(f'triage.{rank.how}', language, rank.code) if rank.how in _SAID else rank.how}"
         rows.append(
             f'<text x="0" y="{y + 12}">{escape(say("triage.rank", language, rank.rank))}</text>'
-            f'<rect class="{kind}" x="{x:.1f}" y="{y + 3}" width="{wide:.1f}" height="10"><title>{_clean(told)}</title></rect>'
+            f'<rect class="{kind}" x="{x:.1f}" y="{y + 3}" width="{wide:.1f}" height="10"><title>{_clean(text)}</title></rect>'
         )
     high = len(ranks) * ROW
     title = escape(say("triage.timeline", language))

@@ -127,18 +127,18 @@ class Reading:
 
 def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place, language: Language = "en") -> Reading:
     """Raises what `blocks` raises."""
-    told, kept = Reading(file), _Kept()
+    reading, kept = Reading(file), _Kept()
     for block in blocks:
         kept.take(block)
         if kept.binary:
-            told.fault = "it is binary, not a log"
-            return told
+            reading.fault = "it is binary, not a log"
+            return reading
     rows = kept.rows()
-    told.size, told.lines = kept.size, kept.line
+    reading.size, reading.lines = kept.size, kept.line
     if file.rpartition("/")[2].startswith("error.json"):
-        told.streams += _recorded(rules, b"\n".join(text for _, text in rows), file, place, language)
-        return told
-    sorting = _Sorting(place, not place.by_rank and _numbered(rows), told)
+        reading.streams += _recorded(rules, b"\n".join(text for _, text in rows), file, place, language)
+        return reading
+    sorting = _Sorting(place, not place.by_rank and _numbered(rows), reading)
     for number, text in rows:
         sorting.take(number, text)
     whole = b"".join(text for _, text in rows)
@@ -146,8 +146,8 @@ def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place
     squeezed = diagnose.squeeze(whole) if any(word in whole for word in TRIGGERS + LAST) else b""
     clues = {clue for clue in rules.clues if clue in squeezed} if squeezed else set()
     for stream, own_rows in sorting.streams():
-        told.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
-    return told
+        reading.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
+    return reading
 
 
 class _Kept:
@@ -235,8 +235,8 @@ def _numbered(rows: list[tuple[int, bytes]]) -> bool:
 class _Sorting:
     """Lines by who wrote them; and what a launcher says of its processes."""
 
-    def __init__(self, place: Place, numbered: bool, told: Reading):
-        self.place, self.numbered, self.told = place, numbered, told
+    def __init__(self, place: Place, numbered: bool, reading: Reading):
+        self.place, self.numbered, self.reading = place, numbered, reading
         self.rows: dict[tuple[str, int, int], list[tuple[int, bytes]]] = {}  # (kind of number, number, attempt) → lines
         self.ranks: dict[int, int] = {}  # local → over all nodes
         self.forced: set[int] = set()
@@ -276,12 +276,12 @@ class _Sorting:
     @property
     def count(self) -> int:
         """The attempt: a container that was begun anew, or what a launcher in it did so."""
-        return (self.place.attempt or 0) + self.told.attempts
+        return (self.place.attempt or 0) + self.reading.attempts
 
     def _attempt(self, kind: str, of: int, text: bytes) -> int:
         """A rank's last words may stand below the launcher's that it failed: they are of the attempt before."""
         count, key = self.count, (kind, of)
-        if kind and self.told.attempts and key not in self.fresh:
+        if kind and self.reading.attempts and key not in self.fresh:
             again = text.startswith(b"Traceback ") and key in self.died
             if _REST.match(text) and not again:
                 count -= 1
@@ -305,10 +305,10 @@ class _Sorting:
         if found := _FORCED.search(text):
             self.forced.add(int(found[1]))
         elif found := _STOPPED.search(text):
-            self.told.stopped = int(found[1]), number, found[0].decode()
+            self.reading.stopped = int(found[1]), number, found[0].decode()
         elif found := _FAILED.search(text):
             self._ended(None, int(found[2]), int(found[1]), int(found[3]), None, root=True)
-            self.told.attempts += 1
+            self.reading.attempts += 1
             self.fresh.clear()
         elif b"ChildFailedError" in text:
             self.final = True
@@ -335,12 +335,12 @@ class _Sorting:
         self, rank: int | None, local: int | None, code: int, pid: int, node: str | None, root: bool = False
     ) -> None:
         # The report follows the line by which an attempt ends.
-        attempt = self.count if rank is None or self.place.by_rank or not self.told.attempts else self.count - 1
+        attempt = self.count if rank is None or self.place.by_rank or not self.reading.attempts else self.count - 1
         stuck = pid in self.forced and code == -9
-        self.told.ended.append(Ended(rank, local, attempt, code, node, root, stuck))
+        self.reading.ended.append(Ended(rank, local, attempt, code, node, root, stuck))
 
     def streams(self) -> Iterator[tuple[Stream, list[tuple[int, bytes]]]]:
-        if self.final and self.told.attempts:
+        if self.final and self.reading.attempts:
             # What stands below the last failure belongs to it: a collector keeps no order among those who write.
             count = self.count
             for kind, of, attempt in [key for key in self.rows if key[2] == count]:
@@ -352,7 +352,7 @@ class _Sorting:
             if rank is None and local is not None:
                 rank = self.ranks.get(local)
             yield Stream(rank, local, attempt), rows
-        for ended in self.told.ended:
+        for ended in self.reading.ended:
             if ended.rank is None and ended.local is not None:
                 ended.rank = self.ranks.get(ended.local)
 
@@ -410,10 +410,10 @@ def _judge(
     language: Language,
 ) -> int | None:
     """Sets the stream's state; returns the index of the line that decides."""
-    told = diagnose.answer(rules, found, file, language).json
-    if told["error"] and told["line"] and (hit := found.first(None)):
-        it.state, it.family = "own", told["error"]
-        it.answer = {key: told[key] for key in ("kind", "incidents", "fix")}
+    answer = diagnose.answer(rules, found, file, language).json
+    if answer["error"] and answer["line"] and (hit := found.first(None)):
+        it.state, it.family = "own", answer["error"]
+        it.answer = {key: answer[key] for key in ("kind", "incidents", "fix")}
         return hit[0] - 1
     late = found.first("consequence")
     own: list[int] = []
@@ -482,12 +482,12 @@ def _recorded(rules: diagnose.Rules, text: bytes, file: str, place: Place, langu
         if isinstance(message, str):
             message = {"message": message}
         more = message.get("extraInfo") or {}
-        told = str(more.get("py_callstack") or message["message"]).encode()
+        stack = str(more.get("py_callstack") or message["message"]).encode()
         exact = float(more["timestamp"]) if "timestamp" in more else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # half a file: the log beside it has the same
     it = Stream(place.rank, place.local, place.attempt or 0)
-    rows = list(enumerate(told.split(b"\n"), 1))
+    rows = list(enumerate(stack.split(b"\n"), 1))
     it = _said(rules, it, rows, file, language, 1, set())
     it.exact, it.marks, it.first, it.last, it.tail = exact, {}, None, None, []
     yield it

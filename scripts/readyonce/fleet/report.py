@@ -50,9 +50,9 @@ def text(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
     counted = Counter(it.outcome for it in answers)
     lines += [f"{counted[it]:6}  {say(f'triage.{it}', language)}" for it in ORDER if counted[it]]
     for known, title in ((True, "known"), (False, "others")):
-        if told := [it for it in groups if (it.family is not None) == known]:
+        if listed := [it for it in groups if (it.family is not None) == known]:
             lines += ["", f"{bold}{say(f'triage.{title}', language)}{off}"]
-            lines += [f"{len(it.jobs):6}  {printable(name(rules, it))}{mark(it, language)}" for it in told]
+            lines += [f"{len(it.jobs):6}  {printable(name(rules, it))}{mark(it, language)}" for it in listed]
     failed = [it for it in answers if it.first]
     if failed:
         lines += ["", f"{bold}{say('triage.jobs', language)}{off}"]
@@ -108,8 +108,8 @@ def who(first: Rank, alike: list[int], language: Language) -> str:
     subject = say("triage.launcher", language) if first.how == "stopped" else subject
     subject += say("triage.on", language, first.node) if first.node else ""
     code = -first.code if first.code and first.code < 0 else first.code
-    told = f"{subject} {say(f'triage.{first.how}', language, code)}"
-    return told + (f"; {say('triage.alike', language, some(alike))}" if len(alike) > 1 else "")
+    text = f"{subject} {say(f'triage.{first.how}', language, code)}"
+    return text + (f"; {say('triage.alike', language, some(alike))}" if len(alike) > 1 else "")
 
 
 def some(ranks: list[int]) -> str:
@@ -120,5 +120,5 @@ def some(ranks: list[int]) -> str:
             runs[-1][1] = rank
         else:
             runs.append([rank, rank])
-    told = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
-    return ", ".join(told[:SHOWN]) + (" ..." if len(told) > SHOWN else "")
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in runs]
+    return ", ".join(texts[:SHOWN]) + (" ..." if len(texts) > SHOWN else "")

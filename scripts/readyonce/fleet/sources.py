@@ -154,22 +154,22 @@ class _Unzstd:
         self._rest = b""
 
     def read(self, size: int) -> bytes:
-        told = b""
-        while not told and not self.fault:
+        data = b""
+        while not data and not self.fault:
             # Little at a time: a piece may grow by a factor of thousands.
             if not (piece := self._rest or self._stream.read(1024)):
                 self.fault = "it ends inside a frame" if self._frame else ""
                 break
             self._frame = self._frame or self._begin()
             try:
-                told = self._frame.decompress(piece)
+                data = self._frame.decompress(piece)
             except self._error as error:
                 self.fault = str(error)
                 break
             self._rest = self._frame.unused_data
             if self._frame.eof:
                 self._frame = None
-        return told
+        return data
 
 
 def _is_tar(stream: Any) -> bool:

@@ -124,7 +124,7 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
         by_attempt = by_attempt or defaultdict(dict, {0: {}})
     _align(by_attempt, readings, names, job)
     attempts = sorted(by_attempt)
-    failed = {number: told for number in attempts if (told := _first(by_attempt[number], readings, number))}
+    failed = {number: failure for number in attempts if (failure := _first(by_attempt[number], readings, number))}
     size, files = sum(it.size for it in readings), len(readings)
     if stopped and not failed:
         file, by, line, words = stopped

@@ -57,13 +57,13 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
     for repository, releases in _releases(catalog).items():
         answered: dict[str, dict[Hashable, list[Finding]]] = {}
         for release, about in releases.items():
-            for told in stored.get(repository, {}).get(release, []):
-                options = {name: Option(value, "", 0) for name, value in told["options"].items()}
-                launch = Launch(told["command"], "", 0, options, frameworks=told["frameworks"])
-                launch.processes, launch.blind = told.get("processes"), told.get("blind", False)
-                launch.unread = told.get("unread", [])
+            for record in stored.get(repository, {}).get(release, []):
+                options = {name: Option(value, "", 0) for name, value in record["options"].items()}
+                launch = Launch(record["command"], "", 0, options, frameworks=record["frameworks"])
+                launch.processes, launch.blind = record.get("processes"), record.get("blind", False)
+                launch.unread = record.get("unread", [])
                 judged = judge(rules, launch, about["versions"], language, answered.setdefault(release, {}))
-                found += [Example(repository, release, about["commit"], it, judged) for it in told["places"]]
+                found += [Example(repository, release, about["commit"], it, judged) for it in record["places"]]
     return found
 
 

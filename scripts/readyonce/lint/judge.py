@@ -70,11 +70,11 @@ def judge(
     option = next((launch.options[name] for name in TELLING if name in launch.options), None)
     place = option or launch
     written = "python" if place.file.endswith(".py") else "bash"
-    told = written, _told(rules, launch)
+    key = written, _told(rules, launch)
     answered = {} if answered is None else answered
-    if told not in answered:
-        answered[told] = _findings(rules, launch, versions, language, written)
-    return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[told]]
+    if key not in answered:
+        answered[key] = _findings(rules, launch, versions, language, written)
+    return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[key]]
 
 
 def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: Language = "en") -> list[Finding]:
@@ -143,10 +143,10 @@ def _findings(
 def facts_of(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]) -> dict[str, Any]:
     """What the launch tells of its run. A fact that it does not tell is left out."""
     options = {name: option.value for name, option in launch.options.items()}
-    told = of_command(launch.command, _rules_of(rules, launch), versions, options)
+    facts = of_command(launch.command, _rules_of(rules, launch), versions, options)
     if launch.processes == 1 and launch.launcher is None and launch.frameworks == ["transformers"]:
-        told |= {"strategy": "single"} if told.get("strategy") == "ddp" else {}  # python x.py
-    return {name: value for name, value in told.items() if value is not None}
+        facts |= {"strategy": "single"} if facts.get("strategy") == "ddp" else {}  # python x.py
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 def _rules_of(rules: Mapping[str, Any], launch: Launch) -> list[Mapping[str, Any]]:
@@ -204,17 +204,17 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
     if first is None:
         strategy = rules["strategies"].get(known["strategy"], {}).get(language, known["strategy"])
         return _uncovered(rules, say("lint.no-run", language, strategy), language)
-    right = {use: {label for label, _, _ in told} == {"match"} for use, told in by_use.items()}
+    right = {use: {label for label, _, _ in cells} == {"match"} for use, cells in by_use.items()}
     if all(right.values()):
         return None
-    every = [it for told in by_use.values() for it in told]
+    every = [it for cells in by_use.values() for it in cells]
     runs = sum(count for _, count, _ in every)
     if not any(label == "match" for label, _, _ in every):
         return _said(rules, by_use[first], runs, language)
     if not right[first] and not any(label == "match" for label, _, _ in by_use[first]):
         return _said(rules, by_use[first], runs, language)
-    bad = {use: [it for it in told if it[0] != "match"] for use, told in by_use.items() if not right[use]}
-    use, told = next(iter(bad.items()))
+    bad = {use: [it for it in cells if it[0] != "match"] for use, cells in by_use.items() if not right[use]}
+    use, cells = next(iter(bad.items()))
     where = say("lint.next", language).join(
         say("lint.case", language, rules["uses"][name]["text"][language], _kinds(labels, language))
         for name, labels in bad.items()
@@ -225,22 +225,22 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
 
 
 def _said(
-    rules: Mapping[str, Any], told: list[tuple[str, int, Mapping[str, Any]]], runs: int, language: Language
+    rules: Mapping[str, Any], cells: list[tuple[str, int, Mapping[str, Any]]], runs: int, language: Language
 ) -> _Verdict:
-    label, _, part = max(told, key=lambda it: it[1])
+    label, _, part = max(cells, key=lambda it: it[1])
     _, _, family = label.partition(":")
     if family:
         page = _page(rules, rules["families"][family]["path"])
     else:
         page = _page(rules, f"incidents/{part['incident']}/evidence/#{part['run']}")
-    return _Verdict("error", family or "wrong-gradients", _outcomes(rules, told, language), page, runs)
+    return _Verdict("error", family or "wrong-gradients", _outcomes(rules, cells, language), page, runs)
 
 
-def _outcomes(rules: Mapping[str, Any], told: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
+def _outcomes(rules: Mapping[str, Any], cells: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
     """`stops: DDP marks a parameter ready twice (64 runs); trains wrong ...`"""
-    told = list(told)
+    cells = list(cells)
     counts: Counter[str] = Counter()
-    for label, count, _ in told:
+    for label, count, _ in cells:
         counts[label] += count
     texts = []
     for label, count in counts.most_common():
@@ -249,7 +249,7 @@ def _outcomes(rules: Mapping[str, Any], told: Iterable[tuple[str, int, Mapping[s
         if family:
             texts.append(say("lint.stops-with", language, rules["families"][family]["title"], runs))
         elif outcome == "diverge":
-            wrong = max((part["gradient_error"] or 0 for it, _, part in told if it == label), default=0)
+            wrong = max((part["gradient_error"] or 0 for it, _, part in cells if it == label), default=0)
             texts.append(say("lint.wrong-by", language, wrong, runs))
         else:
             texts.append(say(f"lint.{outcome}", language, runs))
@@ -260,12 +260,12 @@ def _page(rules: Mapping[str, Any], path: str) -> str:
     return f"{rules['site']}/{path}" if rules["site"] else path
 
 
-def _kinds(told: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
+def _kinds(cells: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
     """`stops or trains wrong without an error (17 runs)`"""
-    told = list(told)
-    kinds = sorted({"wrong" if it[0] in ("diverge", "still") else "stops" for it in told})
+    cells = list(cells)
+    kinds = sorted({"wrong" if it[0] in ("diverge", "still") else "stops" for it in cells})
     text = say("lint.or", language).join(say(f"lint.{it}", language) for it in kinds)
-    runs = _runs_in_words(sum(it[1] for it in told), language)
+    runs = _runs_in_words(sum(it[1] for it in cells), language)
     return f"{text} ({runs})" if language == "en" else f"{text}（{runs}）"
 
 
@@ -305,7 +305,7 @@ def _worlds(
 
 def _ranges(where: list[dict[str, str]], worlds: list[dict[str, str]], tried: Mapping[str, list[str]]) -> str:
     """`transformers < 5.0.0`: the releases of these worlds, of packages that tell them from the others."""
-    told = []
+    texts = []
     for name, releases in tried.items():
         here = sorted({world[name] for world in where}, key=version)
         if len(here) == len(releases):
@@ -313,8 +313,8 @@ def _ranges(where: list[dict[str, str]], worlds: list[dict[str, str]], tried: Ma
         for first, last in _runs(here, releases):
             after = releases[releases.index(last) + 1 :]
             parts = [f">= {first}"] * (first != OLDEST) + [f"< {it}" for it in after[:1]]
-            told.append(f"{name} {', '.join(parts)}")
-    return "; ".join(told)
+            texts.append(f"{name} {', '.join(parts)}")
+    return "; ".join(texts)
 
 
 def _runs(here: list[str], releases: list[str]) -> list[tuple[str, str]]:

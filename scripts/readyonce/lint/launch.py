@@ -153,9 +153,9 @@ class Reader:
             starter = next((i for i, word in enumerate(ahead) if _base(word.text) in STARTERS), None)
         if starter is not None:
             launch.launcher, before = _base(ahead[starter].text), list(ahead[starter + 1 :])
-        told, _ = _options(name, before)
-        self._processes(launch, told, environment, own)
-        for key, option in told.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
+        before_it, _ = _options(name, before)
+        self._processes(launch, before_it, environment, own)
+        for key, option in before_it.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
             launch.options.setdefault(f"launch.{key}", option)
         self._follow(launch, positional, os.fspath(folder or os.path.dirname(name)))
         own = own or self._by_keys(launch.options)
@@ -261,9 +261,9 @@ class Reader:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
-                told = literals(path, self._code(path))
-                is_on = "gradient_checkpointing" in {**launch.options, **told}
-                for key, it in told.items():  # where nothing switches it on, a default decides
+                literal = literals(path, self._code(path))
+                is_on = "gradient_checkpointing" in {**launch.options, **literal}
+                for key, it in literal.items():  # where nothing switches it on, a default decides
                     unknown = key.startswith(KWARGS) and not is_on
                     launch.options.setdefault(key, it._replace(value=None) if unknown else it)
 
@@ -322,8 +322,8 @@ class Reader:
 
 def _accelerate(launch: Launch) -> None:
     """What accelerate's options and file say, in the words of the others."""
-    told = {key.removeprefix("launch."): it for key, it in launch.options.items() if key.startswith("launch.")}
-    kind = told.get("distributed_type")
+    own = {key.removeprefix("launch."): it for key, it in launch.options.items() if key.startswith("launch.")}
+    kind = own.get("distributed_type")
     if kind and kind.value:
         name = DISTRIBUTED.get(kind.value.upper())
         if name:
@@ -331,18 +331,18 @@ def _accelerate(launch: Launch) -> None:
         if kind.value.upper() == "NO":
             launch.processes = 1
     for name in ("use_deepspeed", "use_fsdp", "use_megatron_lm"):
-        if name in told:
-            launch.options.setdefault(name.removeprefix("use_").removesuffix("_lm"), told[name])
+        if name in own:
+            launch.options.setdefault(name.removeprefix("use_").removesuffix("_lm"), own[name])
     for name in ("zero_stage", "deepspeed_config.zero_stage"):
-        if name in told:
-            launch.options.setdefault("deepspeed.zero_optimization.stage", told[name])
-    if file := told.get("deepspeed_config.deepspeed_config_file"):
+        if name in own:
+            launch.options.setdefault("deepspeed.zero_optimization.stage", own[name])
+    if file := own.get("deepspeed_config.deepspeed_config_file"):
         launch.options.setdefault("deepspeed_config_file", file)
     for name in ("fsdp_version", "fsdp_config.fsdp_version"):
-        if name in told:
-            launch.options.setdefault("fsdp_version", told[name])
-    if "num_processes" in told and launch.processes is None:
-        launch.processes = _number(told["num_processes"].value)
+        if name in own:
+            launch.options.setdefault("fsdp_version", own[name])
+    if "num_processes" in own and launch.processes is None:
+        launch.processes = _number(own["num_processes"].value)
 
 
 def _started(words: Sequence[Word], at: int) -> int:
@@ -505,10 +505,10 @@ def literals(name: str, text: str) -> dict[str, Option]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == KWARGS:
             call = ast.Call(ast.Name("set"), [], [ast.keyword(KWARGS, node.value)])
-            told: dict[str, Option] = {}
-            _arguments(told, name, call, "")
-            told.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno))
-            for key, it in told.items():  # by a branch one value, by another the other: not known
+            options: dict[str, Option] = {}
+            _arguments(options, name, call, "")
+            options.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno))
+            for key, it in options.items():  # by a branch one value, by another the other: not known
                 same = key not in assigned or assigned[key].value == it.value
                 assigned[key] = it if same else Option(None, name, it.line)
         if not isinstance(node, ast.Call):

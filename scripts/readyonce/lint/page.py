@@ -49,13 +49,13 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     launches = Reader(rules["stacks"]).script("train.sh", catalog.text(catalog.root / "snippets" / EXAMPLE))
     found = [it for launch in launches for it in judging.judge(rules, launch, {}, language)]
     shown = report.shown(found, False)
-    told = [report.text(shown, language), report.summary(found, launches, 1, False, language)]
+    texts = [report.text(shown, language), report.summary(found, launches, 1, False, language)]
     rows = [[say("library", language), say("commands", language)]]
     for framework in catalog.frameworks.values():
         if framework.commands and framework.launch:
             rows.append([framework.title[language], "<br>".join(map(code, framework.commands))])
     return {
-        "lint/example.md": "\n".join(["```text", *told, "```", ""]),
+        "lint/example.md": "\n".join(["```text", *texts, "```", ""]),
         "lint/commands.md": table(rows),
         **examples.includes(catalog, rules, language),
     }

@@ -58,9 +58,9 @@ def summary(
     if not said and read != single:
         said = [say("lint-report.right", language)]
     said += [say("lint-report.single", language, single)] * bool(single)
-    told = say("lint-report.next", language).join(said) or say("lint-report.nothing", language)
+    text = say("lint-report.next", language).join(said) or say("lint-report.nothing", language)
     places = _count("launch", read, language), _count("file", files, language)
-    return say("lint-report.found", language, *places, told)
+    return say("lint-report.found", language, *places, text)
 
 
 def _count(word: str, number: int, language: Language) -> str:

@@ -93,8 +93,8 @@ class Article(IncidentPage):
             return ""
         rows = [self.head("variant", "environment", "predicted", "seen"), *map(self._judged, shown)]
         others = [it for it in judged if it not in shown]
-        told = self.say("others", len(others), sum(it.came_true for it in others)) if others else ""
-        return "\n".join(part for part in (table(rows), told) if part)
+        note = self.say("others", len(others), sum(it.came_true for it in others)) if others else ""
+        return "\n".join(part for part in (table(rows), note) if part)
 
     def _judged(self, judged: Judged) -> list[str]:
         it = judged.observed
@@ -166,8 +166,8 @@ def runs_table(page: Page, runs: list[Observed], to: str = "") -> str:
     """How runs ended, and what tells the outcomes apart; `to` leads to the incidents' folder."""
     rows = [page.head("seen", "apart", "runs-count")]
     for part in parts(page.catalog, runs):
-        told = part_in_words(page.catalog, part, page.language)
-        rows.append([_label(page, part.label), told, f"[{len(part.runs)}]({to}{_address(part.runs[0])})"])
+        condition = part_in_words(page.catalog, part, page.language)
+        rows.append([_label(page, part.label), condition, f"[{len(part.runs)}]({to}{_address(part.runs[0])})"])
     return table(rows)
 
 

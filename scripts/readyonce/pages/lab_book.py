@@ -41,8 +41,8 @@ class LabBook(IncidentPage):
         """Name, setting and outcome; where it ran in other environments too, a line for each."""
         lines = []
         for environment in variant.declared:
-            told = self.sentence(variant, self.incident.run(variant.name, environment))
-            lines.append(told if environment == "current" else self.after(f"`{environment}`", told))
+            sentence = self.sentence(variant, self.incident.run(variant.name, environment))
+            lines.append(sentence if environment == "current" else self.after(f"`{environment}`", sentence))
         lines += [self.after(f"`{name}`", self.unusable(variant, name)) for name in variant.unusable]
         anchors = "".join(f'<a id="{run_id(variant.name, environment)}"></a>' for environment in variant.declared)
         return [f"{anchors}`{variant.name}`", variant.text[self.language], "<br>".join(lines)]
@@ -109,7 +109,7 @@ class LabBook(IncidentPage):
         """What was run where, and all sources."""
         return self.fill("evidence.md", incident=self.incident)
 
-    def told(self, evidence: Evidence) -> Iterator[str]:
+    def summary(self, evidence: Evidence) -> Iterator[str]:
         """What an environment's evidence holds, a line each."""
         yield self.verified(evidence.environment, "../../")
         yield from map(self._ended, evidence.unusable)
@@ -197,8 +197,8 @@ def _file(variant: str, environment: str) -> str:
 
 def _result(run: Run) -> str:
     """What a repro prints last, without the facts: all that one sees of a run that trains wrong."""
-    told = run.model_dump(include={"variant", "outcome", "gradient_error", "rank_spread"}, exclude_none=True)
-    return f"RESULT {json.dumps(told)}\n"
+    result = run.model_dump(include={"variant", "outcome", "gradient_error", "rank_spread"}, exclude_none=True)
+    return f"RESULT {json.dumps(result)}\n"
 
 
 def _shortened(message: str) -> str:

@@ -61,8 +61,8 @@ class Overview(Page):
         for name, family in self.catalog.families.items():
             if family.card:
                 fix = self.after(f"**{self.say('fix')}**", family.card.fix[self.language])
-                told = f"{family.card.strategy[self.language]}<br>{fix}"
-                cards.append((self.family_link(name, "errors/"), told, self._on_card(self.catalog.about(name), name)))
+                text = f"{family.card.strategy[self.language]}<br>{fix}"
+                cards.append((self.family_link(name, "errors/"), text, self._on_card(self.catalog.about(name), name)))
         if self.silent:
             head = f"[{self.say('silent')}](symptoms.md)"
             cards.append((head, self.say("by-symptom"), self._on_card(self.silent, "silent")))
@@ -154,10 +154,10 @@ class Overview(Page):
     def silent_count(self) -> str:
         """How far off the least and the worst of them was, and in how many nothing moved."""
         off = wrong(it.run for it in self.catalog.observed)
-        told = [self.say("silent-count", len(off), percent(off[0]), percent(off[-1]))] if off else []
+        texts = [self.say("silent-count", len(off), percent(off[0]), percent(off[-1]))] if off else []
         if still := sum(it.run.outcome == "still" for it in self.catalog.observed):
-            told.append(self.say("still-count", still))
-        return self.joined("next", told) + "\n" if told else ""
+            texts.append(self.say("still-count", still))
+        return self.joined("next", texts) + "\n" if texts else ""
 
     def silent_table(self) -> str:
         """Every run that finished and trained wrong, for a page at the top."""

@@ -117,10 +117,10 @@ class IncidentPage(Page):
         files = [name for name, where in self.incident.meta.files.items() if environment.name in where]
         versions = (f"{name} {environment.versions[name]}" for name in self.imported(files, environment))
         figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
-        told = [self.say("verified", versions=self.joined("between", versions), **figures)]
+        parts = [self.say("verified", versions=self.joined("between", versions), **figures)]
         if environment.gloo_threads == 1:
-            told.append(self.say("one-gloo-thread", f"{up}concepts/zero3-early-gather.md"))
-        return self.joined("next", told)
+            parts.append(self.say("one-gloo-thread", f"{up}concepts/zero3-early-gather.md"))
+        return self.joined("next", parts)
 
     def imported(self, files: list[str], environment: Environment) -> list[str]:
         """The packages that these repros import; all that are recorded, where none is imported: a framework's command."""
