@@ -146,8 +146,8 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
     }
     assert made["guard/cost.md"].count("\n| ") == len(measured) + 1
     for row in measured:  # what the page says of all of them
-        assert not row["left"] and row["sent_bytes"] < 1300 and row["memory_bytes"] <= 1 << 19
-        assert row["hooks"] <= 0.031 and row["all"] <= 0.15 and 0.02 < row["spread"] < 0.16
+        assert not row["left"] and row["sent_bytes"] < 1450 and row["memory_bytes"] <= 1 << 19
+        assert row["hooks"] <= 0.04 and row["all"] <= 0.1 and 0.02 < row["spread"] < 0.16
     stored = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))
     right, plain = set(stored["right"]), stored["checks"]["none"]
     flagged = {f"{i.id}/{i.variants[r.variant].script} {r.variant}" for i, r in guard.watched(KNOWN) if r.guard.codes}
