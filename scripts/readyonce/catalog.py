@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, RootModel, ValidationError
 
 from readyonce import project
-from readyonce.facts import Query, Value, fits, named
+from readyonce.facts import Index, Query, Value, fits, members, named
 from readyonce.reading import CatalogError, Keys, Problem, explain_yaml, explained, line_of, parse_yaml
 from readyonce.schema import (
     MATCH,
@@ -128,7 +128,6 @@ class Observed:
     run: Run
     facts: dict[str, Value]
     filled: dict[str, Value]  # the facts, with the usual value of each that it says nothing of
-    unusual: frozenset[str]  # the facts with a usual value of which it has another
 
     @property
     def name(self) -> str:
@@ -201,9 +200,7 @@ class Catalog:
                 for run in evidence.runs:
                     if variant := incident.variants.get(run.variant):
                         facts = self._facts(incident, variant, evidence.environment, run)
-                        filled = usual | facts
-                        unusual = frozenset(name for name, value in usual.items() if filled[name] != value)
-                        found.append(Observed(incident, variant, environment, run, facts, filled, unusual))
+                        found.append(Observed(incident, variant, environment, run, facts, usual | facts))
         return found
 
     def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
@@ -237,9 +234,19 @@ class Catalog:
 
     def _find(self, query: Query) -> tuple[list[Observed], int]:
         """Of a fact with a usual value only runs with that value are meant, unless the query asks for it."""
-        asked = named(query)
-        answers = [(it, self.fits(query, it)) for it in self.observed if it.unusual <= asked]
-        return [observed for observed, answer in answers if answer], sum(answer is None for _, answer in answers)
+        index, unusual = self._index
+        meant, asked = index.all, named(query)
+        for name, runs in unusual.items():
+            meant &= ~runs if name not in asked else meant
+        fit, unclear = index.fitting(query)
+        return [self.observed[number] for number in members(fit & meant)], (unclear & meant).bit_count()
+
+    @cached_property
+    def _index(self) -> tuple[Index, dict[str, int]]:
+        """All runs by their facts, and for each fact with a usual value the runs that have another."""
+        index = Index([it.filled for it in self.observed], self._optional)
+        usual = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
+        return index, {name: index.telling(name) & ~index.fitting({name: it})[0] for name, it in usual.items()}
 
     def fits(self, query: Query, observed: Observed) -> bool | None:
         """A run that says nothing of a fact with `usually` has that value."""

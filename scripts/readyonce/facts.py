@@ -7,10 +7,11 @@ hold, or a list of such mappings, one of which must. A condition is a value, a l
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
 Value = str | int | bool
@@ -19,6 +20,7 @@ Condition = Value | list[Value]
 Where = dict[str, Condition]
 Query = Where | list[Where]
 
+_NOT_EMPTY = re.compile(rb"[^\0]")
 _COMPARISON = re.compile(r"(<=|>=|<|>)\s*(\d[\w.+-]*)")
 
 
@@ -76,6 +78,68 @@ def fits(query: Query, facts: Facts, optional: Collection[str] = ()) -> bool | N
         else:
             result = False
     return result or None
+
+
+class Index:
+    """Runs by what they tell. A set of runs is a number, run i its bit i: a query costs its conditions, not the runs."""
+
+    def __init__(self, runs: Sequence[Facts], optional: Collection[str] = ()):
+        self.all = (1 << len(runs)) - 1
+        self._optional = optional
+        by_value: dict[str, dict[tuple[type, Value], list[int]]] = defaultdict(lambda: defaultdict(list))
+        for number, facts in enumerate(runs):
+            for name, value in facts.items():
+                by_value[name][type(value), value].append(number)
+        self._by_value = {
+            name: [(value, _bits(numbers)) for (_, value), numbers in values.items()]
+            for name, values in by_value.items()
+        }
+        self._telling = {name: _any(runs for _, runs in values) for name, values in self._by_value.items()}
+        self._asked: dict[tuple[str, str], int] = {}
+
+    def fitting(self, query: Query) -> tuple[int, int]:
+        """(the runs that fit, those that do not tell enough), as `fits` says of each."""
+        if isinstance(query, list):
+            answers = [self.fitting(where) for where in query]
+            fit = _any(fit for fit, _ in answers)
+            return fit, _any(unclear for _, unclear in answers) & ~fit
+        fit = possible = self.all
+        for name, condition in query.items():
+            holding = self._holding(name, condition)
+            fit &= holding
+            possible &= holding if name in self._optional else holding | ~self.telling(name)
+        return fit, possible & ~fit
+
+    def telling(self, name: str) -> int:
+        """The runs that tell a fact."""
+        return self._telling.get(name, 0)
+
+    def _holding(self, name: str, condition: Condition) -> int:
+        key = name, repr(condition)
+        if key not in self._asked:
+            values = self._by_value.get(name, ())
+            self._asked[key] = _any(runs for value, runs in values if holds(condition, value))
+        return self._asked[key]
+
+
+def _any(sets: Iterable[int]) -> int:
+    return reduce(operator.or_, sets, 0)
+
+
+def _bits(numbers: list[int]) -> int:
+    """The number with these bits; they come in ascending order."""
+    bits = bytearray(numbers[-1] // 8 + 1)
+    for number in numbers:
+        bits[number // 8] |= 1 << number % 8
+    return int.from_bytes(bits, "little")
+
+
+def members(runs: int) -> Iterator[int]:
+    """The runs of a set, in their order."""
+    bits = runs.to_bytes(runs.bit_length() // 8 + 1, "little")
+    for found in _NOT_EMPTY.finditer(bits):
+        first, byte = 8 * found.start(), bits[found.start()]
+        yield from (first + bit for bit in range(8) if byte >> bit & 1)
 
 
 def named(query: Query) -> set[str]:

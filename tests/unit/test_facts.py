@@ -6,7 +6,7 @@ import re
 import pytest
 
 from readyonce import catalog, check, conditions, decision, facts, lab
-from readyonce.facts import fits, of_command, separate
+from readyonce.facts import Index, fits, members, of_command, separate
 from readyonce.verdicts import judge
 from support.project import KNOWN, ROOT, edit
 
@@ -34,6 +34,36 @@ RUN = {"strategy": "zero-3", "deepspeed": "0.19.2", "static_graph": True, "batch
 )
 def test_queries(query, answer):
     assert fits(query, RUN) is answer
+    assert Index([{}, RUN, {}]).fitting(query) == Index([{}, RUN, {}]).fitting([query])
+    fit, unclear = Index([{}, RUN, {}]).fitting(query)
+    assert (1 in members(fit), 1 in members(unclear)) == (answer is True, answer is None)
+
+
+def test_the_index_says_of_all_runs_what_each_of_them_says():
+    claims = [claim for incident in KNOWN.incidents.values() for claim in incident.meta.claims.values()]
+    queries = [claim.scope for claim in claims if claim.scope is not None]
+    queries += [case.where for claim in claims if isinstance(claim.predicts, list) for case in claim.predicts]
+    queries += [KNOWN.decision.rows[row] for row in KNOWN.decision.rows] + [[], {}, [{}]]
+    runs = [it.filled for it in KNOWN.observed]
+    optional = {name for name, fact in KNOWN.vocabulary.items() if fact.optional}
+    index = Index(runs, optional)
+    assert len(queries) > 150 and optional
+    for query in queries:
+        answers = [fits(query, facts, optional) for facts in runs]
+        fit, unclear = index.fitting(query)
+        assert [*members(fit)] == [number for number, it in enumerate(answers) if it], query
+        assert [*members(unclear)] == [number for number, it in enumerate(answers) if it is None], query
+
+
+def test_a_usual_value_is_meant_unless_a_query_asks():
+    meant = KNOWN.fitting({})[0]
+    usual = {name: fact.usually for name, fact in KNOWN.vocabulary.items() if fact.usually}
+    assert usual and all(it.filled[name] == value for it in meant for name, value in usual.items())
+    others = [it for it in KNOWN.observed if it not in meant]
+    assert others and len(meant) + len(others) == len(KNOWN.observed)
+    for it in others:
+        asked = {name: it.filled[name] for name, value in usual.items() if it.filled[name] != value}
+        assert asked and it in KNOWN.fitting(asked)[0]
 
 
 def test_what_a_run_does_not_tell_is_no_default_but_where_it_is_optional():

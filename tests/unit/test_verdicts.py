@@ -16,7 +16,7 @@ def claim(**changes) -> schema.Claim:
 
 def judged(predicted: str | None, outcome: str, error: str | None = None) -> Judged:
     run = schema.Run(variant="v", outcome=outcome, error=error, repeats=1, alone=True, seconds=1)
-    return Judged(Observed(None, None, "current", run, {}, {}, frozenset()), predicted, None)
+    return Judged(Observed(None, None, "current", run, {}, {}), predicted, None)
 
 
 GOOD, BAD = judged("match", "match"), judged("match", "diverge")
