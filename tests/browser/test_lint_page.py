@@ -12,6 +12,7 @@ import pytest
 
 from readyonce import lab
 from readyonce.lint import judge, page, shell
+from readyonce.words import say
 from support.launches import COMMANDS, HOSTILE, PUBLIC, READER, RULES, TRAPS
 from support.project import KNOWN, ROOT
 
@@ -67,7 +68,7 @@ def command(tmp_path, monkeypatch):
             found = READER.file(name)
             findings = [it._asdict() for each in found for it in judge.judge(rules, each, versions, language)]
         except shell.Unreadable as error:
-            why = page.UNREADABLE["yaml"]["en"] if str(error).startswith("not YAML") else str(error)
+            why = say("lint-page.yaml", "en") if str(error).startswith("not YAML") else str(error)
             return {"launches": 0, "findings": [], "unreadable": why, "line": error.line}
         finally:
             path.unlink()
@@ -81,7 +82,7 @@ def agree(asked, theirs, command):
     """All but what only the command reads, the anchors, aliases and tags of YAML; returns how many those are."""
     refused = 0
     for it, told in zip(asked, theirs, strict=True):
-        if told.get("unreadable") == page.UNREADABLE["anchor"][it[1]]:
+        if told.get("unreadable") == say("lint-page.anchor", it[1]):
             refused += 1
             continue
         ours = command(*it)
@@ -205,7 +206,7 @@ def test_both_engines_say_the_same_of_configurations(twin, command, name):
 )
 def test_anchors_and_tags_are_refused(twin, text):
     (told,) = twin([(text, "en", "run.yaml", {})])
-    assert told["unreadable"] == page.UNREADABLE["anchor"]["en"] and not told["findings"]
+    assert told["unreadable"] == say("lint-page.anchor", "en") and not told["findings"]
 
 
 def test_what_a_pasted_text_is_comes_from_what_it_holds(twin):
