@@ -6,6 +6,7 @@ Loads nothing but what it must, so that `diagnose` starts at once.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -62,13 +63,15 @@ def articles() -> dict[str, list[Path]]:
 
 def write_data(root: Path, folder: Path) -> None:
     """What a wheel must carry for `diagnose`, `lint` and `explain`."""
-    from readyonce import catalog
+    from readyonce import catalog, words
     from readyonce.pages.terminal import for_terminal
 
     folder.mkdir(parents=True, exist_ok=True)
     addresses = [os.environ.get(name) for name in ("SITE_URL", "REPO_URL")]
     (folder / "rules.json").write_text(_compile(root, *addresses), encoding="utf-8")
     (folder / "lint.json").write_text(_compile_lint(root, addresses[0]), encoding="utf-8")
+    for language in LANGUAGES:
+        (folder / words.name(language)).write_text(json.dumps(words.of(language), ensure_ascii=False), encoding="utf-8")
     known = catalog.load(root).require_sound()
     for id in known.incidents:
         for language in LANGUAGES:
