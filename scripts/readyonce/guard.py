@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -151,11 +152,13 @@ def faults(loops: dict[str, Any], language: Language) -> str:
     return table(rows)
 
 
-def cost(measured: dict[str, Any], language: Language) -> str:
+def cost(runs: list[dict[str, Any]], language: Language) -> str:
+    """The median of the bench's runs, each of the same rows."""
     rows = [[say(f"guard.{key}", language) for key in ("strategy", "size", "alone-ms", "hooks", "all", "after")]]
-    for row in measured["rows"]:
-        shares = [f"{100 * row[key]:+.1f} %" for key in ("hooks", "all", "after")]
-        rows.append([STRATEGIES[row["strategy"]], row["size"], f"{row['step_ms']:.0f} ms", *shares])
+    for same in zip(*(run["rows"] for run in runs), strict=True):
+        median = {key: statistics.median(row[key] for row in same) for key in ("step_ms", "hooks", "all", "after")}
+        shares = [f"{100 * median[key]:+.1f} %" for key in ("hooks", "all", "after")]
+        rows.append([STRATEGIES[same[0]["strategy"]], same[0]["size"], f"{median['step_ms']:.0f} ms", *shares])
     return table(rows)
 
 

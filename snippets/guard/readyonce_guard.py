@@ -769,7 +769,7 @@ class Guard:
         return dist.PrefixStore(f"readyonce-guard/{self.name}", dist.distributed_c10d._get_default_store())
 
     def _post(self, record, part=""):
-        content = json.dumps(record)
+        content = json.dumps(record, separators=(",", ":"))
         self.bytes_sent += len(content)
         self._store().set(f"{self.step}{part}/{_rank()}", content)
 

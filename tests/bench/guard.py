@@ -25,7 +25,7 @@ import readyonce_guard
 
 SIZES = {"2 M": (256, 4), "16 M": (512, 8), "100 M": (1024, 12)}  # width, blocks: 8 * width**2 parameters each
 TOKENS = {"cpu": {"2 M": 1024, "16 M": 512, "100 M": 256}, "cuda": {"2 M": 16384, "16 M": 16384, "100 M": 16384}}
-ROUNDS, GUARDED = {"2 M": 16, "16 M": 8, "100 M": 4}, 3
+ROUNDS, GUARDED = {"2 M": 48, "16 M": 12, "100 M": 4}, 3
 
 
 def model_of(size):
@@ -188,7 +188,9 @@ def main():
             else f"cpu, {torch.get_num_threads()} threads a rank"
         )
         told = {"torch": torch.__version__, "device": device, "processes": options.processes, "rows": rows}
-        Path(options.json).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        path = Path(options.json)
+        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        path.write_text(json.dumps([*runs, told], indent=1) + "\n", encoding="utf-8")
     dist.barrier()
     os._exit(0)
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 from dataclasses import replace
@@ -142,14 +143,19 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
     made = guard.includes(KNOWN, language)
     page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
     assert '--8<-- "guard/cost.md"' in page and '--8<-- "guard/others.md"' in page
-    measured = json.loads((ROOT / guard.FOLDER / "cost.json").read_text(encoding="utf-8"))["rows"]
-    assert {(row["strategy"], row["size"]) for row in measured} == {
-        (strategy, size) for strategy in ("ddp", "zero-3", "fsdp2") for size in ("2 M", "16 M", "100 M")
-    }
-    assert made["guard/cost.md"].count("\n| ") == len(measured) + 1
-    for row in measured:  # what the page says of all of them
-        assert not row["left"] and row["sent_bytes"] < 1450 and row["memory_bytes"] <= 1 << 19
-        assert row["hooks"] <= 0.04 and row["all"] <= 0.1 and 0.02 < row["spread"] < 0.16
+    runs = [run["rows"] for run in json.loads((ROOT / guard.FOLDER / "cost.json").read_text(encoding="utf-8"))]
+    for rows in runs:  # what the page says of all of them
+        assert [(row["strategy"], row["size"]) for row in rows] == [
+            (strategy, size) for strategy in ("ddp", "zero-3", "fsdp2") for size in ("2 M", "16 M", "100 M")
+        ]
+        assert all(not row["left"] and row["memory_bytes"] <= 1 << 19 and 0.02 < row["spread"] < 0.24 for row in rows)
+    assert "7.5" in page and f"{max(100 * row['hooks'] for rows in runs for row in rows):.1f}" == "7.5"
+    assert len(runs) == 3 and all(row["sent_bytes"] < 1300 for row in runs[-1])  # the others are of an older guard
+    shown = re.findall(r"^\| (?!---)(.*) \|$", made["guard/cost.md"], re.MULTILINE)[1:]
+    for line, same in zip(shown, zip(*runs, strict=True), strict=True):
+        hooks, all_of_it, spread = (statistics.median(row[key] for row in same) for key in ("hooks", "all", "spread"))
+        assert hooks <= 0.031 and all_of_it <= 0.1 and 0.02 < spread < 0.16
+        assert f"| {100 * hooks:+.1f} % | {100 * all_of_it:+.1f} % |" in line
     stored = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))
     right, plain = set(stored["right"]), stored["checks"]["none"]
     flagged = {f"{i.id}/{i.variants[r.variant].script} {r.variant}" for i, r in guard.watched(KNOWN) if r.guard.codes}
