@@ -193,14 +193,13 @@ class Catalog:
     @cached_property
     def observed(self) -> list[Observed]:
         """Every run of every incident, with its facts. Whatever judges, judges these."""
-        usual: dict[str, Value] = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
         found = []
         for incident in self.incidents.values():
             for environment, evidence in incident.evidence.items():
                 for run in evidence.runs:
                     if variant := incident.variants.get(run.variant):
                         facts = self._facts(incident, variant, evidence.environment, run)
-                        found.append(Observed(incident, variant, environment, run, facts, usual | facts))
+                        found.append(Observed(incident, variant, environment, run, facts, self._usual | facts))
         return found
 
     def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
@@ -235,18 +234,21 @@ class Catalog:
     def _find(self, query: Query) -> tuple[list[Observed], int]:
         """Of a fact with a usual value only runs with that value are meant, unless the query asks for it."""
         index, unusual = self._index
-        meant, asked = index.all, named(query)
-        for name, runs in unusual.items():
-            meant &= ~runs if name not in asked else meant
         fit, unclear = index.fitting(query)
+        meant = index.all
+        for name in unusual.keys() - named(query):
+            meant &= ~unusual[name]
         return [self.observed[number] for number in members(fit & meant)], (unclear & meant).bit_count()
 
     @cached_property
     def _index(self) -> tuple[Index, dict[str, int]]:
         """All runs by their facts, and for each fact with a usual value the runs that have another."""
         index = Index([it.filled for it in self.observed], self._optional)
-        usual = {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
-        return index, {name: index.telling(name) & ~index.fitting({name: it})[0] for name, it in usual.items()}
+        return index, {name: index.all & ~index.fitting({name: value})[0] for name, value in self._usual.items()}
+
+    @cached_property
+    def _usual(self) -> dict[str, Value]:
+        return {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
 
     def fits(self, query: Query, observed: Observed) -> bool | None:
         """A run that says nothing of a fact with `usually` has that value."""

@@ -653,9 +653,8 @@ def _pages(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> None:
     faulty = {problem.file for problem in catalog.problems}
     for name, page in pages["en"].items():
         if other := pages["zh"].get(name):
-            if not faulty & {
-                str(it.path.relative_to(catalog.root)) for it in (page, other)
-            }:  # else they differ by that
+            files = (str(it.path.relative_to(catalog.root)) for it in (page, other))
+            if faulty.isdisjoint(files):  # else they differ by that
                 _parity(catalog, page, other)
         else:
             add(

@@ -107,12 +107,8 @@ class Index:
         for name, condition in query.items():
             holding = self._holding(name, condition)
             fit &= holding
-            possible &= holding if name in self._optional else holding | ~self.telling(name)
+            possible &= holding if name in self._optional else holding | ~self._telling.get(name, 0)
         return fit, possible & ~fit
-
-    def telling(self, name: str) -> int:
-        """The runs that tell a fact."""
-        return self._telling.get(name, 0)
 
     def _holding(self, name: str, condition: Condition) -> int:
         key = name, repr(condition)

@@ -44,17 +44,17 @@ def atom(catalog: Catalog, known: dict[str, tuple[str, str]], language: Language
     add(feed, "link", rel="alternate", href=home, type="text/html")
     add(add(feed, "author"), "name", "ReadyOnce")
     for (published, updated), incident in dated:
-        file = incident.meta
+        meta = incident.meta
         entry = add(feed, "entry")
         target = links.address(site, f"incidents/{incident.id}/", language)
         add(entry, "id", target)
-        add(entry, "title", links.label(incident.id, file.short[language]))
+        add(entry, "title", links.label(incident.id, meta.short[language]))
         add(entry, "link", rel="alternate", href=target, type="text/html")
         add(entry, "published", published)
         add(entry, "updated", updated)
-        for tag in file.tags.all(language):
+        for tag in meta.tags.all(language):
             add(entry, "category", term=tag)
-        add(entry, "summary", file.summary[language] + say("next", language) + file.fix.text[language])
+        add(entry, "summary", meta.summary[language] + say("next", language) + meta.fix.text[language])
     ElementTree.indent(feed)
     return '<?xml version="1.0" encoding="utf-8"?>\n' + ElementTree.tostring(feed, encoding="unicode") + "\n"
 

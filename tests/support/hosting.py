@@ -34,7 +34,7 @@ def ends_with_us() -> None:
 def served(folder: Path, headers: Mapping[str, str] = {}, pause: float = 0):
     """The wiki under a sub-path, as many hosts have it; its own page where nothing is found.
 
-    A page comes in steps of 3,000 bytes, with a pause in seconds between them.
+    With a pause, in seconds, a page comes in steps of 3,000 bytes.
     """
 
     class Handler(http.server.SimpleHTTPRequestHandler):
@@ -51,7 +51,7 @@ def served(folder: Path, headers: Mapping[str, str] = {}, pause: float = 0):
             self.wfile.write(page.read_bytes())
 
         def copyfile(self, source, outputfile):
-            if not self.path.endswith("/"):
+            if not pause or not self.path.endswith("/"):
                 return super().copyfile(source, outputfile)
             while step := source.read(3000):
                 outputfile.write(step)

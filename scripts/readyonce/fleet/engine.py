@@ -75,7 +75,7 @@ def _rules(text: str) -> diagnose.Rules:
 
 def each(names: list[str], rules: str, language: Language) -> list[Reading]:
     """The readings of these files. What cannot be read is told in `fault`, and costs the others nothing."""
-    readings: list[Reading] = []
+    found: list[Reading] = []
     for name in names:
         try:
             for inner, blocks in sources.files(name):
@@ -83,9 +83,9 @@ def each(names: list[str], rules: str, language: Language) -> list[Reading]:
                 it.fault = it.fault or (
                     blocks.fault and f"it is cut or damaged ({blocks.fault}): read as far as it goes"
                 )
-                readings.append(it)
+                found.append(it)
         except Exception as error:
             if not isinstance(error, OSError) and "://" not in name:
                 raise  # of a store any error may come
-            readings.append(Reading(name, fault=str(getattr(error, "strerror", None) or error or type(error).__name__)))
-    return readings
+            found.append(Reading(name, fault=str(getattr(error, "strerror", None) or error or type(error).__name__)))
+    return found

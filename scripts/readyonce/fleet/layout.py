@@ -121,8 +121,8 @@ def jobs(names: Iterable[str]) -> list[Job]:
             (job,) = jobs_there
             del groups[key]
             groups[job][name] = Place(next(iter(groups[job].values())).layout, job)
-    jobs = []
+    found = []
     for key, group in sorted(groups.items()):
         layouts = [it.layout for it in group.values()]
-        jobs.append(Job(key, max(set(layouts), key=layouts.count), dict(sorted(group.items()))))
-    return jobs
+        found.append(Job(key, max(set(layouts), key=layouts.count), dict(sorted(group.items()))))
+    return found

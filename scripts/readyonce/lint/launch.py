@@ -153,9 +153,9 @@ class Reader:
             starter = next((i for i, word in enumerate(ahead) if _base(word.text) in STARTERS), None)
         if starter is not None:
             launch.launcher, before = _base(ahead[starter].text), list(ahead[starter + 1 :])
-        before_it, _ = _options(name, before)
-        self._processes(launch, before_it, environment, own)
-        for key, option in before_it.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
+        of_launcher, _ = _options(name, before)
+        self._processes(launch, of_launcher, environment, own)
+        for key, option in of_launcher.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
             launch.options.setdefault(f"launch.{key}", option)
         self._follow(launch, positional, os.fspath(folder or os.path.dirname(name)))
         own = own or self._by_keys(launch.options)

@@ -82,18 +82,18 @@ class Committed(Page):
         )
 
     def _with_front_matter(self, text: str, incident: Incident, lab_book: bool = False) -> str:
-        file = incident.meta
+        meta = incident.meta
         matter: dict[str, Any] = {
-            "title": file.short[self.language],
-            "headline": file.title[self.language],
-            "description": file.summary[self.language],
+            "title": meta.short[self.language],
+            "headline": meta.title[self.language],
+            "description": meta.summary[self.language],
         }
-        matter["titles"] = file.short.model_dump()  # 404.html is one page for both languages
-        matter["tags"] = file.tags.all(self.language)
+        matter["titles"] = meta.short.model_dump()  # 404.html is one page for both languages
+        matter["tags"] = meta.tags.all(self.language)
         matter["search"] = {"boost": incident.meta.boost}
         if lab_book:  # who searches wants the article
             title = self.say("lab-book")
-            description = self.after(links.label(incident.id, title), file.title[self.language])
+            description = self.after(links.label(incident.id, title), meta.title[self.language])
             matter = {"title": title, "description": description, "search": {"boost": 0.05}}
         dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
         return f"---\n{dumped}---\n\n{without_front_matter(text)}"

@@ -36,9 +36,9 @@ class Overview(Page):
         """A row for those that show the same and have the same fix; nothing where there is none."""
         groups: dict[tuple[str, str], list[str]] = {}
         for incident in incidents:
-            file, page = incident.meta, self.of(incident)
-            fix = f"`{file.fix.option}`" if file.fix.option else file.fix.text[self.language]
-            link = f"[{file.id}]({file.id}.md) {file.short[self.language]}"
+            meta, page = incident.meta, self.of(incident)
+            fix = f"`{meta.fix.option}`" if meta.fix.option else meta.fix.text[self.language]
+            link = f"[{meta.id}]({meta.id}.md) {meta.short[self.language]}"
             seen = "<br>".join(page.you_see())
             groups.setdefault((seen, fix), []).append(f"{link}<br>{page.affected_packages()}")
         rows = [[seen, "<br>".join(links), fix] for (seen, fix), links in groups.items()]
