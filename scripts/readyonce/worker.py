@@ -58,7 +58,6 @@ def main(plan_path: str) -> None:
                 print(json.dumps({"item": index, "ranks": ranks}), file=results, flush=True)
     if dist.is_initialized():
         dist.barrier()
-        dist.destroy_process_group()
 
 
 def load(path: str) -> ModuleType:
@@ -110,7 +109,7 @@ def observe(
             record = {"error": message_of(error)}
             del error
     if guard:
-        found = sorted((finding.step, finding.code) for it in guards for finding in it.findings)
+        found = sorted((finding.step, finding.code) for watcher in guards for finding in watcher.findings)
         record["guard"] = {"codes": [code for _, code in found], "step": found[0][0] if found else None}
     del guards
     gc.collect()  # a failed variant leaves its model and its hooks in the traceback
@@ -141,3 +140,4 @@ if __name__ == "__main__":
         print(json.dumps(facts(sys.argv[2:])))
     else:
         main(sys.argv[1])
+        os._exit(0)  # as each repro ends
