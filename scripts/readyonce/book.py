@@ -9,13 +9,14 @@ Run as `python -m readyonce.book LANGUAGE DATE CONFIG EDITION`, so that they are
 from __future__ import annotations
 
 import ctypes.util
+import gc
 import logging
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urldefrag, urljoin
@@ -67,12 +68,12 @@ def missing() -> str | None:
 class Chapter:
     """A page of the site, or a heading of the navigation that has no page."""
 
-    title: str
+    title: str  # in the navigation, until the page is read
     level: int
     address: str | None = None  # as on the site: "incidents/RO-0001/"
-    article: Element | None = None
     source: str | None = None  # "incidents/RO-0001.md"
     section: str = ""  # its name in the navigation
+    article: Element | None = None
 
     @property
     def id(self) -> str:
@@ -96,6 +97,8 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
     chapters = list(_chapters(built, config["nav"]))
     if edition == SHORT:
         chapters = _short(chapters, config["extra"]["book"])
+    for chapter in chapters:
+        _read(chapter, built)
     document = HTML(
         string=f'<!doctype html><html lang="{"zh-Hans" if language == "zh" else "en"}"><head></head><body></body></html>',
         base_url=built.as_uri(),
@@ -127,9 +130,10 @@ def _laid_out(document: HTML, style: CSS) -> Document:
     WeasyPrint's own `target-counter` may stop before the numbers are stable. Here they are text, so one more layout shows
     whether they moved what stands behind them.
     """
-    references = [it for it in document.etree_element.iter("a") if it.get("data-page")]
+    references = [link for link in document.etree_element.iter("a") if link.get("data-page")]
     images: dict[str, Any] = {}
     for attempt in range(8):
+        gc.collect()  # the last layout
         laid_out = document.render(stylesheets=[style], pdf_variant="pdf/ua-1", cache=images)
         at: dict[str, int] = {}
         for number, page in enumerate(laid_out.pages, 1):
@@ -137,12 +141,23 @@ def _laid_out(document: HTML, style: CSS) -> Document:
                 at.setdefault(id, number)
         # Numbers of one width move nothing: that ends it, should it go to and fro.
         width = 4 if attempt > 3 else 0
-        numbers = [str(at.get(it.get("href", "#")[1:], 0)).rjust(width, "\N{FIGURE SPACE}") for it in references]
-        if numbers == [it.get("data-page") for it in references]:
+        numbers = [
+            str(at.get(reference.get("href", "#")[1:], 0)).rjust(width, "\N{FIGURE SPACE}") for reference in references
+        ]
+        if numbers == [reference.get("data-page") for reference in references]:
             return laid_out
         for reference, printed in zip(references, numbers, strict=True):
             reference.set("data-page", printed)
     raise BookError("page numbers do not settle")
+
+
+def _count_pages_once() -> None:
+    """pydyf makes the list of all pages anew for each tagged element that names its own: two fifths of the writing."""
+    import pydyf
+
+    made = pydyf.PDF.page_references.fget
+    kept = cache(lambda pdf, pages: made(pdf))
+    pydyf.PDF.page_references = property(lambda pdf: kept(pdf, len(pdf.pages["Kids"])))
 
 
 class _Said(logging.Handler):
@@ -173,7 +188,7 @@ def _chapters(built: Path, navigation: list[Any], level: int = 1) -> Iterator[Ch
         source, rest = (value, []) if isinstance(value, str) else (None, value)
         if rest and str(rest[0]).endswith("index.md"):
             source, rest = rest[0], rest[1:]
-        yield _chapter(built, source, level, title) if source else Chapter(title, level, section=title)
+        yield Chapter(title, level, source and _address(source), source, title)
         left_out = _left_out(built, source, rest) if source else []
         yield from _chapters(built, [*left_out, *rest], level + 1)
 
@@ -192,8 +207,8 @@ def _short(chapters: list[Chapter], patterns: list[str]) -> list[Chapter]:
     def fits(chapter: Chapter, pattern: str) -> bool:
         return chapter.source is not None and PurePosixPath(chapter.source).match(pattern)
 
-    wanted = [it for it in chapters if any(fits(it, one) for one in patterns)]
-    first = next(it for it in wanted if fits(it, patterns[0]))
+    wanted = [chapter for chapter in chapters if any(fits(chapter, one) for one in patterns)]
+    first = next(chapter for chapter in wanted if fits(chapter, patterns[0]))
     kept: list[Chapter] = []
     for chapter in reversed(chapters):  # a heading stays if what stays follows below it
         if chapter in wanted and chapter is not first:
@@ -211,19 +226,21 @@ def _address(source: str) -> str:
     return address + "/" if address and not address.endswith("/") else address
 
 
-def _chapter(built: Path, source: str, level: int, section: str) -> Chapter:
+def _read(chapter: Chapter, built: Path) -> None:
+    """Take article and title from its page, if it has one."""
     import tinyhtml5
 
-    address = _address(source)
-    html = (built / address / "index.html").read_text(encoding="utf-8")
-    article = tinyhtml5.parse(html, namespace_html_elements=False).find(".//article")
+    if chapter.address is None:
+        return
+    html = (built / chapter.address / "index.html").read_text(encoding="utf-8")
+    html = html[html.index("<article") : html.rindex("</article>")]  # the menus are a third of a page
+    chapter.article = article = tinyhtml5.parse(html, namespace_html_elements=False).find(".//article")
     heading = article.find(".//h1")
     for mark in heading.findall("a[@class='headerlink']"):
         _remove(heading, mark)
     title = "".join(heading.itertext()).strip()
-    name = address.rstrip("/").rpartition("/")[2]
-    title = f"{name} · {title}" if re.fullmatch(r"RO-\d+", name) else title
-    return Chapter(title, level, address, article, source, section)
+    name = chapter.address.rstrip("/").rpartition("/")[2]
+    chapter.title = f"{name} · {title}" if re.fullmatch(r"RO-\d+", name) else title
 
 
 def _cover(config: dict[str, Any], language: Language, date: str, edition: str) -> Element:
@@ -251,7 +268,7 @@ def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language:
         section.set("class", "part")
         SubElement(section, f"h{chapter.level}").text = chapter.title
         return section
-    article = deepcopy(chapter.article)
+    article = chapter.article
     _clean(article, edition)
     notes = _link(article, chapter, pages, built, language, edition)
     heading = next(article.iter("h1"))
@@ -267,7 +284,7 @@ def _section(chapter: Chapter, pages: dict[str, Chapter], built: Path, language:
         where = links.address(site, chapter.address, language)
         line = Element("p", {"class": "address"})
         SubElement(line, "a", href=where).text = where
-        parent = next(it for it in section.iter() if heading in list(it))
+        parent = next(element for element in section.iter() if heading in list(element))
         parent.insert(list(parent).index(heading) + 1, line)
     if notes:
         SubElement(section, "p", {"class": "head"}).text = say("addresses", language)
@@ -454,6 +471,8 @@ def _link(
 
 
 if __name__ == "__main__":
+    gc.disable()  # it would go through millions of boxes again and again, none of which can go before the layout is made
+    _count_pages_once()
     try:
         language, *rest = sys.argv[1:]
         write(Path.cwd(), "zh" if language == "zh" else "en", *rest)

@@ -5,13 +5,15 @@
 
 import ctypes
 import functools
+import os
 import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from xml.etree import ElementTree
 
-import pypdf
+import pikepdf
 import pypdfium2
 import pytest
 
@@ -45,7 +47,7 @@ def either(request, books, language):
 
 @pytest.fixture(scope="session")
 def book(path):
-    return pypdf.PdfReader(path)
+    return opened(path)
 
 
 @pytest.fixture(scope="session")
@@ -56,6 +58,11 @@ def texts(path):
 @pytest.fixture(scope="session")
 def short(books, language):
     return books / setter.name(language, setter.SHORT)
+
+
+@functools.cache
+def opened(path):
+    return pikepdf.open(path)
 
 
 def texts_of(path, top=TOP, bottom=BOTTOM):
@@ -88,9 +95,9 @@ class Article:
     """What the tests read of a page: its pieces of text as they stand between tags, headings, addresses."""
 
     def __init__(self, html):
-        (article,) = tree(html).iter("article")
+        (article,) = tree(html[html.index("<article") : html.rindex("</article>")]).iter("article")
         shown = functools.partial(pieces, tags=("svg", "button", "form", "noscript"), marks=LEFT_OUT)
-        self.pieces = [squeezed(it) for it in shown(article) if it.strip()]
+        self.pieces = {squeezed(it) for it in shown(article) if it.strip()}
         headings = {level: article.iter(f"h{level}") for level in (1, 2)}
         self.headings = {level: [squeezed("".join(shown(it))) for it in found] for level, found in headings.items()}
         self.addresses = {it.get("href") for it in article.iter("a") if re.match("https?://", it.get("href", ""))}
@@ -102,16 +109,35 @@ def squeezed(text: str) -> str:
     return "".join(text.replace("\x02", "-").replace("\u2011", "-").replace("•", "").split())
 
 
-def outline(entries, level=1):
-    for entry in entries:
-        if isinstance(entry, list):
-            yield from outline(entry, level + 1)
-        else:
-            yield level, entry
+@functools.cache
+def outline(path):
+    """(level, title, page from 0) of each entry."""
+    book = opened(path)
+    numbers = {page.objgen: number for number, page in enumerate(book.pages)}
+
+    def below(entries, level):
+        for entry in entries:
+            yield level, str(entry.title), numbers[entry.destination[0].objgen]
+            yield from below(entry.children, level + 1)
+
+    with book.open_outline() as found:
+        return [*below(found.root, 1)]
 
 
-def test_outline_has_every_page_and_section_three_levels_deep(book, articles):
-    listed = [(level, squeezed(entry.title)) for level, entry in outline(book.outline)]
+@functools.cache
+def places(path):
+    """Name that links lead to → page from 0."""
+    book = opened(path)
+    numbers = {page.objgen: number for number, page in enumerate(book.pages)}
+    return {name: numbers[place[0].objgen] for name, place in pikepdf.NameTree(book.Root.Names.Dests).items()}
+
+
+def links(page):
+    return page.get("/Annots", ())
+
+
+def test_outline_has_every_page_and_section_three_levels_deep(path, articles):
+    listed = [(level, squeezed(title)) for level, title, _ in outline(path)]
     assert {level for level, _ in listed} == {1, 2, 3}
     titles = {title for _, title in listed}
     for name, article in articles.items():
@@ -137,65 +163,61 @@ def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, lang
     assert chapters[after : after + 2] == ["incidents/RO-0003/evidence/", "incidents/RO-0003/files/"]
 
 
-def test_contents_name_the_page_on_which_each_chapter_begins(book, texts, articles):
-    first = book.get_destination_page_number(book.outline[0])
+def test_contents_name_the_page_on_which_each_chapter_begins(path, book, texts, articles):
+    _, _, first = outline(path)[0]
     printed = [int(number) for text in texts[1:first] for number in re.findall(r"\.{2,}(\d+)", text)]
-    targets = [link.get_object()["/Dest"] for page in book.pages[1:first] for link in page["/Annots"]]
-    begins = [
-        book.get_destination_page_number(book.named_destinations[target]) + 1 for target in dict.fromkeys(targets)
-    ]
+    targets = [str(link["/Dest"]) for page in book.pages[1:first] for link in links(page)]
+    begins = [places(path)[target] + 1 for target in dict.fromkeys(targets)]
     assert printed == begins == sorted(begins) and len(begins) >= len(articles)
 
 
 def test_every_internal_link_leads_to_a_page(either):
-    book, count, dead = pypdf.PdfReader(either), 0, []
-    for page in book.pages:
-        for annotation in page.get("/Annots", ()):
-            annotation = annotation.get_object()
-            assert annotation["/Subtype"] == "/Link"
-            if "/Dest" in annotation:
+    count, dead = 0, []
+    for page in opened(either).pages:
+        for link in links(page):
+            assert link["/Subtype"] == "/Link"
+            if "/Dest" in link:
                 count += 1
-                if annotation["/Dest"] not in book.named_destinations:
-                    dead.append(annotation["/Dest"])
+                if str(link["/Dest"]) not in places(either):
+                    dead.append(link["/Dest"])
             else:
-                assert re.match(r"https?://", annotation["/A"]["/URI"])  # none to a file of the machine it was set on
+                assert re.match(r"https?://", str(link["/A"]["/URI"]))  # none to a file of the machine it was set on
     assert count > 90 and not dead
 
 
-def test_a_link_leads_where_it_says(book, articles, texts):
-    place = book.named_destinations["page-errors-ddp-ready-twice--cases"]
-    number = book.get_destination_page_number(place)
+def test_a_link_leads_where_it_says(path, articles, texts):
+    number = places(path)["page-errors-ddp-ready-twice--cases"]
     assert any(heading in texts[number] for heading in articles["errors/ddp-ready-twice"].headings[2])
 
 
 def test_addresses_can_be_read_in_print(articles, texts):
     text = "".join(texts)
-    missing = [(name, it) for name, article in articles.items() for it in article.addresses if squeezed(it) not in text]
-    assert not missing
+    addresses = set().union(*(article.addresses for article in articles.values()))
+    assert not [it for it in addresses if squeezed(it) not in text]
 
 
 def test_fonts_are_embedded_and_chinese_is_simplified(either, language):
     fonts = {}
-    for page in pypdf.PdfReader(either).pages:
-        for font in page["/Resources"].get("/Font", {}).values():
-            font = font.get_object()
-            fonts[font["/BaseFont"].partition("+")[2]] = font
+    for page in opened(either).pages:
+        for font in page.Resources.get("/Font", {}).values():
+            fonts[str(font.BaseFont).partition("+")[2]] = font
     if language == "zh":
         assert "Noto-Sans-CJK-SC" in fonts
     assert not [name for name in fonts if re.search("CJK-(JP|KR|TC|HK)", name)], sorted(fonts)
     for name, font in fonts.items():
-        descriptor = font["/DescendantFonts"][0].get_object()["/FontDescriptor"]
-        assert {"/FontFile2", "/FontFile3"} & set(descriptor), name
+        descriptor = font.DescendantFonts[0].FontDescriptor
+        assert {"/FontFile2", "/FontFile3"} & {*descriptor.keys()}, name
         assert "/ToUnicode" in font, f"{name} cannot be copied"
 
 
 def test_text_of_every_page_is_there(articles, texts):
     text = "".join(texts)
-    missing = [(name, it) for name, article in articles.items() for it in article.pieces if it not in text]
+    wanted = set().union(*(article.pieces for article in articles.values()))
+    missing = [it for it in wanted if it not in text]
     # A list's bullets and numbers may come later in the text than they stand on the page, all after one another.
     number = re.compile(r"(?<=\D)·*(?:\d\.)+(?=\D)")
     text = number.sub("", text)
-    assert not [(name, it) for name, it in missing if number.sub("", it) not in text]
+    assert not [it for it in missing if number.sub("", it) not in text]
 
 
 def test_code_is_complete_and_without_line_numbers(root, texts):
@@ -215,33 +237,35 @@ def test_nothing_stands_past_the_margins(either, short):
                 assert margin - 3 <= left and right <= width - margin + 3, (number, thing.type, left, right)
 
 
-def test_figures_are_vectors_with_a_description(book, articles):
+def test_figures_are_vectors_with_a_description(path, book, articles):
     for page in book.pages:
-        for thing in page["/Resources"].get("/XObject", {}).values():
-            assert thing.get_object()["/Subtype"] != "/Image"
-    drawn = sum(article.drawings for article in articles.values())
-    assert drawn == len([it for it in elements(book) if it.get("/S") == "/Figure" and it.get("/Alt")])
+        for thing in page.Resources.get("/XObject", {}).values():
+            assert thing.Subtype != "/Image"
+    assert sum(article.drawings for article in articles.values()) == elements(path)["/Figure", True]
 
 
-def elements(book):
-    todo = [book.root_object["/StructTreeRoot"]]
+@functools.cache
+def elements(path):
+    """How many elements of its structure there are of each kind, with and without a text in place: {(kind, with): count}."""
+    found, todo = Counter(), [opened(path).Root.StructTreeRoot]
     while todo:
-        element = todo.pop().get_object()
-        if isinstance(element, pypdf.generic.ArrayObject):
-            todo += element
-        elif isinstance(element, pypdf.generic.DictionaryObject):
-            yield element
+        element = todo.pop()
+        if isinstance(element, pikepdf.Array):
+            todo.extend(element)
+        elif isinstance(element, pikepdf.Dictionary):
+            found[str(element.get("/S")), "/Alt" in element] += 1
             if "/K" in element:
-                todo.append(element.raw_get("/K"))
+                todo.append(element["/K"])
+    return found
 
 
 def test_accessibility(either, language):
-    book = pypdf.PdfReader(either)
-    root = book.root_object
-    assert root["/MarkInfo"]["/Marked"] and root["/Lang"] == {"en": "en", "zh": "zh-Hans"}[language]
-    assert root["/ViewerPreferences"]["/DisplayDocTitle"]
-    assert "pdfuaid:part" in book.xmp_metadata.stream.get_data().decode()
-    kinds = {element.get("/S") for element in elements(book)}
+    book = opened(either)
+    root = book.Root
+    assert root.MarkInfo.Marked and root.Lang == {"en": "en", "zh": "zh-Hans"}[language]
+    assert root.ViewerPreferences.DisplayDocTitle
+    assert "pdfuaid:part" in root.Metadata.read_bytes().decode()
+    kinds = {kind for kind, _ in elements(either)}
     assert kinds >= {"/H1", "/H2", "/H3", "/P", "/Table", "/TH", "/TD", "/Figure", "/Link", "/L", "/LI"}
 
 
@@ -252,21 +276,40 @@ def test_cover_has_version_and_date_of_the_newest_evidence(texts, known):
     assert __version__ in texts[0] and newest in texts[0]
 
 
-def test_the_same_bytes_in_another_folder(books, root, tmp_path):
-    """Each language and each edition once: what sets a book knows no more of either than its words and its chapters."""
-    shutil.copytree(root / "build" / "site", tmp_path / "build" / "site")
-    for name in ("mkdocs.yml", "mkdocs.zh.yml"):
-        shutil.copy(root / name, tmp_path)
-    newest = max(evidence.environment.date for it in KNOWN.incidents.values() for evidence in it.evidence.values())
-    command = [sys.executable, "-m", "readyonce.book"]
-    again = tuple(zip(LANGUAGES, reversed(setter.EDITIONS), strict=True))
-    setting = [  # at a time, since each takes one core
-        subprocess.Popen([*command, language, newest, site.CONFIG[language], edition], cwd=tmp_path)
-        for language, edition in again
-    ]
+SET = [sys.executable, "-m", "readyonce.book"]
+NEWEST = max(evidence.environment.date for it in KNOWN.incidents.values() for evidence in it.evidence.values())
+
+
+def set_at_once(*commands):
+    """Each takes one core; two at a time."""
+    setting = [subprocess.Popen(command, cwd=folder, env=os.environ | more) for command, folder, more in commands]
     assert [process.wait() for process in setting] == [0, 0]
-    for name in (setter.name(language, edition) for language, edition in again):
+
+
+def test_the_same_bytes_in_another_folder(books, root, tmp_path):
+    shutil.copytree(root / "build" / "site", tmp_path / "build" / "site")
+    for name in site.CONFIG.values():
+        shutil.copy(root / name, tmp_path)
+    set_at_once(*(([*SET, it, NEWEST, site.CONFIG[it], setter.SHORT], tmp_path, {}) for it in LANGUAGES))
+    for name in (setter.name(it, setter.SHORT) for it in LANGUAGES):
         assert (tmp_path / "build" / "book" / name).read_bytes() == (books / name).read_bytes()
+
+
+def test_the_same_bytes_of_the_whole_one(books, root, tmp_path):
+    """Of some chapters: a longer one is no different, and takes minutes. Each folder has hashes of strings of its own."""
+    language = "en"  # the short ones are in both
+    some = "nav:\n  - A: index.md\n  - B:\n    - incidents/RO-0003.md\n    - guard.md\n"
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for folder in folders:
+        shutil.copytree(root / "build" / "site" / language, folder / "build" / "site" / language)
+        config = (root / site.CONFIG[language]).read_text(encoding="utf-8")
+        short, count = re.subn(r"(?m)^nav:\n([ #].*\n|\n)+", some, config)
+        assert count == 1
+        (folder / site.CONFIG[language]).write_text(short, encoding="utf-8")
+    setting = [*SET, language, NEWEST, site.CONFIG[language], setter.WHOLE]
+    set_at_once(*((setting, folder, {"PYTHONHASHSEED": str(n)}) for n, folder in enumerate(folders)))
+    one, other = (folder / "build" / "book" / setter.name(language, setter.WHOLE) for folder in folders)
+    assert one.read_bytes() == other.read_bytes() and len(pikepdf.open(one).pages) > 20
 
 
 # ------------------------------------------------------------------------------ the short one
@@ -274,13 +317,8 @@ def test_the_same_bytes_in_another_folder(books, root, tmp_path):
 
 def chapters_of(path):
     """(title, first page, pages) of each chapter of the outline, those below a heading without a page of its own too."""
-    reader = pypdf.PdfReader(path)
-    begins = [
-        (entry.title, reader.get_destination_page_number(entry))
-        for level, entry in outline(reader.outline)
-        if level == 1 or reader.get_destination_page_number(entry) and level == 2
-    ]
-    ends = [page for _, page in begins[1:]] + [len(reader.pages)]
+    begins = [(title, page) for level, title, page in outline(path) if level == 1 or page and level == 2]
+    ends = [page for _, page in begins[1:]] + [len(opened(path).pages)]
     return [(title, page, end - page) for (title, page), end in zip(begins, ends)]
 
 
@@ -288,7 +326,7 @@ def test_the_short_book_is_short(short):
     """46 pages with five incidents, four for each, when this was written."""
     found = {title.split()[0]: pages for title, _, pages in chapters_of(short) if title.startswith("RO-")}
     assert found.keys() == KNOWN.incidents.keys() and max(found.values()) <= 4
-    assert len(pypdf.PdfReader(short).pages) <= 26 + 4 * len(found)
+    assert len(opened(short).pages) <= 26 + 4 * len(found)
 
 
 def test_the_short_book_begins_with_who_is_affected(short, articles):
