@@ -27,14 +27,16 @@ KINDS = [
         "advice-silent/",
         "already-trained/",
         "changes/",
+        "cluster/",
         "concepts/ddp-ready/",
+        "concepts/glossary/",
         "contributing/",
         "decision/",
         "diagnose/",
     ),
     *("errors/", "errors/ddp-ready-twice/", "errors/look-alikes/", "errors/look-alikes/hccl-ei0006/", "guard/"),
     *("incidents/", "incidents/RO-0001/", "incidents/RO-0001/evidence/", "incidents/RO-0001/files/"),
-    *("lint/", "public-examples/", "tags/"),
+    *("lint/", "public-examples/", "published/", "symptoms/", "tags/", "triage/", "upstream/"),
 ]
 
 

@@ -16,6 +16,11 @@
     button.addEventListener("click", () => document.getElementById(name).click())
     label.append(button)
   }
+  document.querySelector(".ro-scheme").addEventListener("click", () => {
+    const shown = document.documentElement.dataset
+    shown.mdColorScheme = shown.mdColorScheme === "slate" ? "default" : "slate"
+    __md_set("__palette", { color: { scheme: shown.mdColorScheme } })
+  })
   // The label that names a section with a page of its own holds an icon only.
   for (const section of document.querySelectorAll(".md-nav[aria-labelledby]")) {
     const title = section.querySelector(":scope > .md-nav__title")
@@ -26,17 +31,20 @@
 
   // A table in a box of its own: where it is wider than the screen, the arrow keys scroll it once it has the focus.
   const sized = new ResizeObserver(boxes => {
-    for (const { target } of boxes) {
-      if (target.scrollWidth > target.clientWidth) {
-        for (const [name, value] of [["tabindex", 0], ["role", "group"], ["aria-label", words.table]]) target.setAttribute(name, value)
-      } else {
-        for (const name of ["tabindex", "role", "aria-label"]) target.removeAttribute(name)
+    // All are measured before one is changed: after a change the next one would have the page laid out again.
+    const measured = boxes.map(({ target }) => [target, target.scrollWidth > target.clientWidth])
+    for (const [target, wide] of measured) {
+      for (const [name, value] of [["tabindex", 0], ["role", "group"], ["aria-label", words.table]]) {
+        if (wide) target.setAttribute(name, value)
+        else target.removeAttribute(name)
       }
     }
   })
-  new MutationObserver(() => {
+  const mend = () => {
     for (const box of document.querySelectorAll(".md-typeset__scrollwrap")) sized.observe(box)
     // Around each copy button and each list of tags the theme puts a landmark, without a name.
     for (const landmark of document.querySelectorAll(":is(.md-code__nav, .md-tags):not([role])")) landmark.setAttribute("role", "none")
-  }).observe(document.body, { childList: true, subtree: true })
+  }
+  new MutationObserver(mend).observe(document.body, { childList: true, subtree: true })
+  mend()
 }

@@ -1,9 +1,10 @@
-// The picker: of the answers that stand in the page, each made from the runs, the one for what is chosen.
+// The picker: of the answers that stand in the page, each made from the runs, the one for what is chosen, and its option.
 // The choice stands in the address, so that it can be sent to somebody.
 {
   const box = document.querySelector(".ro-pick")
   const [strategy, use, tuning, version] = box.querySelectorAll("select")
   const shown = box.querySelector("[role=status]")
+  const options = box.querySelectorAll("div[data-option]")
   const answers = new Map()
   for (const answer of box.querySelectorAll("li")) for (const key of answer.dataset.for.split(" ")) answers.set(key, answer)
   const keys = [...answers.keys()]
@@ -20,7 +21,8 @@
     offer(version, value => keys.some(key => key.startsWith(row) && key.endsWith(`/${value}`)))
     version.parentElement.hidden = [...version.options].filter(it => !it.disabled).length < 2
     const answer = answers.get(`${row}${tuning.value}/${version.value}`) ?? answers.get("")
-    shown.replaceChildren(...answer.cloneNode(true).childNodes)
+    for (const option of options) option.hidden = option.dataset.option !== answer.dataset.option
+    if (shown.innerHTML !== answer.innerHTML) shown.replaceChildren(...answer.cloneNode(true).childNodes)
   }
 
   const chosen = () => `pick=${[strategy, use, tuning, version].map(it => it.value).join("/")}`

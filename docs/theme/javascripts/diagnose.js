@@ -499,8 +499,8 @@ function readyonceEngine() {
       const best = of(ranked[0].id), others = new Set(ranked.slice(1).flatMap(({ id }) => words(id)));
       const own = seen(words(best.id).filter((text) => !others.has(text)));
       if ((own && (best.stack === null || stacks.includes(best.stack))) || !known.fix) {
-        const form = { stack: best.stack, setting: "checkpointing", versions: "", when: null, language: "bash", code: best.option, text: null, proof: "run" };
-        return { incident: best.id, stack: best.stack, text: best.fix[language], forms: best.option ? [form] : [], questions: [] };
+        const form = { stack: best.stack, setting: "checkpointing", versions: "", when: null, language: best.language, code: best.code, text: null, proof: "run" };
+        return { incident: best.id, stack: best.stack, text: best.fix[language], forms: [form], questions: [] };
       }
     }
     const place = ({ name }) => (stacks.includes(name) ? stacks.indexOf(name) : stacks.length);

@@ -49,12 +49,8 @@
     if (open) choices.style.translate = `${Math.max(0, 8 - choices.getBoundingClientRect().left)}px` // into sight
   }
 
-  function copies(label, address) {
-    const box = document.createElement("span")
-    box.className = "ro-copy"
-    box.innerHTML = `<button type="button" title="${words.copy}" aria-label="${words.copy}" aria-expanded="false">${icon}</button><span hidden></span>`
+  function offer(label, address, box) {
     const [opener, choices] = box.children
-    opener.addEventListener("click", () => show(box, choices.hidden))
     for (const [name, form] of Object.entries(forms)) {
       const choice = document.createElement("button")
       choice.type = "button"
@@ -69,6 +65,17 @@
       })
       choices.append(choice)
     }
+  }
+
+  function copies(label, address) {
+    const box = document.createElement("span")
+    box.className = "ro-copy"
+    box.innerHTML = `<button type="button" title="${words.copy}" aria-label="${words.copy}" aria-expanded="false">${icon}</button><span hidden></span>`
+    const [opener, choices] = box.children
+    opener.addEventListener("click", () => {
+      if (!choices.firstChild) offer(label, address, box)
+      show(box, choices.hidden)
+    })
     return box
   }
 
