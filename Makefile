@@ -4,6 +4,9 @@ BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
 	--no-build-isolation-package deepspeed
 
+# A container image may forbid it; but who runs a thousand commands wants what Python compiled to be kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help serve site quick test lint test-frameworks test-cluster evidence bench fuzz packages sbom audit lock clean
 
 help: ## what there is

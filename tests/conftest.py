@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, conditions, diagnose, ending, lab, render, site
+from readyonce import catalog, conditions, diagnose, ending, render, site
 from support.hosting import behind_nginx, free_port, headers, served
-from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of, selected
+from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of
 
 
 def ended(number: int, frame) -> None:
@@ -48,19 +48,6 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def known() -> catalog.Catalog:
     return KNOWN.require_sound()
-
-
-@pytest.fixture(scope="session")
-def observed(request, known):
-    """(incident, variant) → what it did just now in the current environment; one launch for all that is selected."""
-    wanted = {(it["incident"], it["variant"]) for it in selected(request, "observed") if "variant" in it}
-    seen, python = {}, lab.interpreter(known.root, "current")
-    for id in sorted({id for id, _ in wanted}):
-        incident = known.incidents[id]
-        jobs = [(v, 1) for v in incident.variants.values() if (id, v.name) in wanted]
-        for observation in lab.together(known, incident, jobs, python):
-            seen[id, observation.variant] = observation
-    return seen
 
 
 @pytest.fixture(scope="session")

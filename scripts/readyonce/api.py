@@ -73,9 +73,13 @@ def claims_json(catalog: Catalog) -> list[dict[str, Any]]:
 def _claim_json(catalog: Catalog, incident: Incident, name: str, claim: Claim) -> dict[str, Any]:
     judgement = judge(catalog, incident, name)
     labelled = {
-        f"{it.observed.incident.id}/{it.observed.run.variant}@{it.observed.environment}": it for it in judgement.runs
+        f"{judged.observed.incident.id}/{judged.observed.run.variant}@{judged.observed.environment}": judged
+        for judged in judgement.runs
     }
-    evidence = {f"snippets/{it.observed.incident.id}/evidence/{it.observed.environment}.json" for it in judgement.runs}
+    evidence = {
+        f"snippets/{judged.observed.incident.id}/evidence/{judged.observed.environment}.json"
+        for judged in judgement.runs
+    }
     return {
         "id": f"{incident.id}/{name}",
         "incident": incident.id,
@@ -85,8 +89,8 @@ def _claim_json(catalog: Catalog, incident: Incident, name: str, claim: Claim) -
         "advice": claim.advice,
         "scope": claim.scope,
         "when": {"where": claim.when.where, "text": claim.when.text.model_dump()} if claim.when else None,
-        "predicted": {label: it.predicted for label, it in labelled.items()},
-        "observed": {label: it.observed.run.outcome for label, it in labelled.items()},
+        "predicted": {label: judged.predicted for label, judged in labelled.items()},
+        "observed": {label: judged.observed.run.outcome for label, judged in labelled.items()},
         "untold": judgement.undecided,
         "evidence": sorted(evidence),
         "sources": [source.url for source in claim.sources],

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from readyonce.catalog import Catalog
+from readyonce.catalog import Catalog, Incident
 from readyonce.project import Language
 from readyonce.reading import CatalogError, Problem, explain_yaml, parse_yaml
 
@@ -109,19 +109,19 @@ def _parsed(path: Path, text: str) -> Page:
     page.includes = [found for number, line in enumerate(lines, 1) if (found := _include(number, line))]
     by_reference: dict[str, Any] = {}
     tokens = _parser().parse("\n".join(lines), by_reference)
-    defined = {it["href"]: it["map"][0] + 1 for it in by_reference.get("references", {}).values()}
+    defined = {reference["href"]: reference["map"][0] + 1 for reference in by_reference.get("references", {}).values()}
     page.links = [(line, target) for target, line in defined.items()]
     level = 0  # of the heading that the next text is, if it is one
     for token in tokens:
         begin, end = (token.map[0] + 1, token.map[1]) if token.map else (0, 0)
         if token.type in ("fence", "code_block"):
-            includes = tuple(it for it in page.includes if begin <= it.line <= end)
+            includes = tuple(include for include in page.includes if begin <= include.line <= end)
             language = re.findall(r"^\w*", token.info.strip())[0]
             page.blocks.append(Block(begin, language, textwrap.dedent(token.content).rstrip("\n"), includes))
         elif token.type == "html_block":  # its Markdown, where it has any, and its tags
             page.links += _links(begin, _parser().parseInline(token.content)[0])
         elif token.type == "inline":
-            page.links += [it for it in _links(begin, token) if it[1] not in defined]
+            page.links += [link for link in _links(begin, token) if link[1] not in defined]
             if level and (heading := _HEADING.fullmatch(token.content)):
                 page.headings.append(Heading(begin, level, heading[1], heading[2]))
         level = int(token.tag[1:]) if token.type == "heading_open" else 0
@@ -195,6 +195,19 @@ def section(text: str, name: str | None) -> str:
             raise MissingSection(name)
         lines = lines[starts[0] + 1 : ends[0]]
     return textwrap.dedent("\n".join(line for line in lines if not _MARK.search(line))) + "\n"
+
+
+def fix_of(catalog: Catalog, incident: Incident) -> str:
+    """An incident's fix as it is written: an option, or a section of a file that is run."""
+    fix = incident.meta.fix
+    if fix.option:
+        return fix.option
+    assert fix.code  # one of the two, says the model
+    file, name = fix.code.split(":")
+    try:
+        return section(catalog.text(incident.folder / file), name).rstrip()
+    except (OSError, MissingSection):
+        return ""  # `readyonce check` says so; here it must not hide the other problems
 
 
 def places(root: Path, language: Language) -> list[Path]:

@@ -41,7 +41,7 @@ def watch(
 ) -> Report:
     """Run each variant once in the newest form of every environment that stands for today."""
     report, incidents = Report(), list(incidents)
-    of_stacks = [seen.environment for seen in catalog.stack_runs.values() if seen.environment]
+    of_stacks = [run.environment for run in catalog.stack_runs.values() if run.environment]
     for environment in dict.fromkeys([*(name for incident in incidents for name in incident.current), *of_stacks]):
         try:
             python = lab.newest(catalog.root, environment, say)
@@ -69,10 +69,10 @@ def _changes(
     variants = [variant for variant in incident.variants.values() if environment in variant.declared]
     done = 0
 
-    def tick(seen: Observation) -> None:
+    def tick(observation: Observation) -> None:
         nonlocal done
         done += 1
-        progress(f"{incident.id} with the newest of {environment}: {done} of {len(variants)}  {seen.variant}")
+        progress(f"{incident.id} with the newest of {environment}: {done} of {len(variants)}  {observation.variant}")
 
     jobs = [(variant, 1) for variant in variants if not variant.is_command]
     observed = lab.together(catalog, incident, jobs, python, tick)
@@ -83,13 +83,13 @@ def _changes(
                 tick(observed[-1])
             except BROKEN as error:
                 yield Change(environment, f"{incident.id}/{variant.name}", "could not be run", str(error))
-    for seen in observed:
+    for run in observed:
         declared, stored = (
-            incident.variants[seen.variant].declared[environment],
-            incident.run(seen.variant, environment),
+            incident.variants[run.variant].declared[environment],
+            incident.run(run.variant, environment),
         )
-        if found := difference(declared, stored, seen):
-            yield Change(environment, f"{incident.id}/{seen.variant}", *found)
+        if found := difference(declared, stored, run):
+            yield Change(environment, f"{incident.id}/{run.variant}", *found)
     evidence = incident.evidence.get(environment)
     for command, options in (evidence.options if evidence else {}).items():
         try:
@@ -103,7 +103,7 @@ def _changes(
 
 def _stacks(catalog: Catalog, environment: str, python: Path, progress: Callable[[str], None]) -> Iterator[Change]:
     """What reaches torch from each framework's settings, and from its defaults: one that moved is a change."""
-    runs = {name: seen for name, seen in catalog.stack_runs.items() if seen.environment == environment}
+    runs = {name: run for name, run in catalog.stack_runs.items() if run.environment == environment}
     for name, stored in runs.items():
         progress(f"frameworks with the newest of {environment}: {name}")
         try:
@@ -119,17 +119,17 @@ def _stacks(catalog: Catalog, environment: str, python: Path, progress: Callable
             yield Change(environment, name, "it ends otherwise", result.get("error") or "without an error")
 
 
-def difference(declared: Declaration, stored: Run | None, seen: Observation) -> tuple[str, str] | None:
+def difference(declared: Declaration, stored: Run | None, run: Observation) -> tuple[str, str] | None:
     """What is new in a run against what is declared and stored: in our words, and in those of its message."""
-    if not seen.agrees_with(declared):
-        now = f"{seen.outcome} ({seen.error or 'of no known family'})" if seen.outcome == "error" else seen.outcome
-        return f"declared: {declared}; now: {now}", seen.message or seen.log
+    if not run.agrees_with(declared):
+        now = f"{run.outcome} ({run.error or 'of no known family'})" if run.outcome == "error" else run.outcome
+        return f"declared: {declared}; now: {now}", run.message or run.log
     if stored is None:
         return None
-    if _wording(stored.message) != _wording(seen.message):
-        lines = [("- ", line) for line in _lines(stored.message)] + [("+ ", line) for line in _lines(seen.message)]
+    if _wording(stored.message) != _wording(run.message):
+        lines = [("- ", line) for line in _lines(stored.message)] + [("+ ", line) for line in _lines(run.message)]
         return "the message reads otherwise", "\n".join(mark + line for mark, line in lines)
-    was, is_now = stored.gradient_error, seen.gradient_error
+    was, is_now = stored.gradient_error, run.gradient_error
     if was is not None and is_now is not None and not lab.same_gradient_error(was, is_now):
         return f"gradient error then: {was:.3g}; now: {is_now:.3g}", ""
     return None

@@ -20,7 +20,7 @@ import yaml
 from pydantic import BaseModel, RootModel, ValidationError
 
 from readyonce import project
-from readyonce.facts import Index, Query, Value, fits, members, named
+from readyonce.facts import Index, Leaf, Query, Value, fits, members, named
 from readyonce.reading import CatalogError, Keys, Problem, explain_yaml, explained, line_of, parse_yaml
 from readyonce.schema import (
     MATCH,
@@ -74,7 +74,7 @@ class Incident:
     folder: Path
     variants: dict[str, Variant]
     evidence: dict[str, Evidence]
-    one_device: dict[str, Evidence] = field(default_factory=dict)  # of a GPU on its own; shown, and judges nothing
+    elsewhere: dict[str, Evidence] = field(default_factory=dict)  # on one GPU, on two hosts; shown, and judges nothing
 
     @property
     def id(self) -> str:
@@ -100,11 +100,15 @@ class Incident:
     def sources(self) -> list[Source]:
         """Of its claims and of the versions that it affects, each link once."""
         named: list[Claim | Affected] = [*self.meta.claims.values(), *self.meta.affected]
-        return list({source.link: source for it in named for source in it.sources}.values())
+        return list({source.link: source for entry in named for source in entry.sources}.values())
 
     def run(self, variant: str, environment: str) -> Run | None:
         evidence = self.evidence.get(environment)
         return evidence.by_variant.get(variant) if evidence else None
+
+    def beside_current(self, evidence: Evidence) -> list[tuple[Run, Run]]:
+        """Each run of an evidence from elsewhere, and the same variant's run in `current`."""
+        return [(run, here) for run in evidence.runs if (here := self.run(run.variant, "current"))]
 
     @cached_property
     def shows(self) -> frozenset[str]:
@@ -153,6 +157,7 @@ class Catalog:
     stack_runs: dict[str, Seen] = field(default_factory=dict)  # what proves them: by script and word
     problems: list[Problem] = field(default_factory=list)
     unsound: bool = False  # a file did not load: what rests on it cannot be judged
+    separated: dict[tuple[str, ...], list[Leaf]] = field(default_factory=dict)  # runs by name → what tells them apart
     _texts: dict[str, str] = field(default_factory=dict)
     _fitting: dict[str, tuple[list[Observed], int]] = field(default_factory=dict)
 
@@ -222,7 +227,7 @@ class Catalog:
 
     def run_named(self, name: str) -> Observed | None:
         """The run of `RO-0001/VARIANT@ENVIRONMENT`; without an environment, of the current one."""
-        return next((it for it in self.observed if it.name == name.removesuffix("@current")), None)
+        return next((observed for observed in self.observed if observed.name == name.removesuffix("@current")), None)
 
     def fitting(self, query: Query) -> tuple[list[Observed], int]:
         """All runs that fit a query, and how many do not tell enough to say so."""
@@ -243,7 +248,7 @@ class Catalog:
     @cached_property
     def _index(self) -> tuple[Index, dict[str, int]]:
         """All runs by their facts, and for each fact with a usual value the runs that have another."""
-        index = Index([it.filled for it in self.observed], self._optional)
+        index = Index([observed.filled for observed in self.observed], self._optional)
         return index, {name: index.all & ~index.fitting({name: value})[0] for name, value in self._usual.items()}
 
     @cached_property
@@ -311,7 +316,7 @@ def load(root: Path, only: str | None = None) -> Catalog:
 
     catalog.frameworks, catalog.stack_runs = _frameworks(catalog)
     folders = [snippets / only] if only else sorted(snippets.glob("RO-*"))
-    for folder in (it for it in folders if not it.is_symlink()):  # told already
+    for folder in (entry for entry in folders if not entry.is_symlink()):  # told already
         _load_incident(catalog, folder)
     return catalog
 
@@ -338,9 +343,10 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
             f"id {file.id} stands in folder {folder.name}",
             f"Write `id: {folder.name}`, or rename the folder.",
         )
-    resolved = [_resolve(catalog, path, *it) for it in enumerate(file.affected)]
+    resolved = [_resolve(catalog, path, *numbered) for numbered in enumerate(file.affected)]
     file = file.model_copy(update={"affected": resolved})
-    evidence: dict[int, dict[str, Evidence]] = {1: {}, 2: {}}  # by the number of processes
+    evidence: dict[str, Evidence] = {}
+    elsewhere: dict[str, Evidence] = {}
     for record in sorted((folder / "evidence").glob("*.json")):
         if loaded := read(catalog, record, Evidence):
             if loaded.environment.name != record.stem:
@@ -357,7 +363,7 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
                 ):
                     what = f"outcome `{run.outcome}` of `{run.variant}` does not follow from its gradient error"
                     add(catalog, record, ("runs", index, "outcome"), what, RECORDED)
-            evidence[min(loaded.environment.world_size, 2)][record.stem] = loaded
+            (elsewhere if loaded.environment.elsewhere else evidence)[record.stem] = loaded
     variants = {
         name: Variant(
             name,
@@ -380,7 +386,7 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
         for words in matrix.names():
             variant = _matrix_variant(catalog, path, file, index, words)
             variants[variant.name] = variant
-    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence[2], evidence[1])
+    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere)
 
 
 def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int, words: tuple[str, ...]) -> Variant:
@@ -436,8 +442,8 @@ def _resolve(catalog: Catalog, path: Path, index: int, entry: Affected) -> Affec
         return entry
     framework = catalog.frameworks.get(entry.default)
     facts = {name: value for name, value in entry.where.items() if not isinstance(value, list)}
-    fitting = [it for it in framework.defaults if fits(it.where, facts)] if framework else []
-    found = [it for it in fitting if it.value == "reentrant"]
+    fitting = [default for default in framework.defaults if fits(default.where, facts)] if framework else []
+    found = [default for default in fitting if default.value == "reentrant"]
     what = ""
     if framework is None:
         what = f"there is no framework `{entry.default}`"

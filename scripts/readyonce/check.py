@@ -333,7 +333,9 @@ def _runs(catalog: Catalog, incident: Incident) -> None:
                     f"The run is right. {VERIFY.format(incident.id)}",
                 )
         recorded = {
-            name for name, it in incident.evidence.items() if variant.name in {run.variant for run in it.unusable}
+            name
+            for name, evidence in incident.evidence.items()
+            if variant.name in {run.variant for run in evidence.unusable}
         }
         for environment in recorded ^ variant.unusable.keys():
             what = f"that `{variant.name}` is unusable in `{environment}` is " + (
@@ -417,7 +419,7 @@ def _judged(
         remedy = "Under `otherwise:`, say what runs in its scope would show if it were false; or give a source."
         fault("scope", what, remedy if claim.explanation else "Widen it: `readyonce facts` says what runs there are.")
         return  # a verdict on nothing asks for nothing
-    if missed := [it.observed.name for it in runs if it.predicted is None]:
+    if missed := [judged.observed.name for judged in runs if judged.predicted is None]:
         fault("predicts", f"predicts nothing for {_some(missed)}", "Add a case that fits, or narrow the scope.")
     if claim.explanation and claim.advice:
         fault("advice", "is an explanation, and one cannot follow it", "Take `advice:` out, or `explanation:`.")
@@ -440,8 +442,8 @@ def _judged(
             "`why:` goes with verdict `open`, always, and with no other. The verdict follows from the runs.",
         )
     if verdict == "depends" and claim.when:
-        wrong = [it.observed.name for it in runs if it.inside and not it.came_true]
-        left_out = [it.observed.name for it in runs if it.inside is False and it.came_true]
+        wrong = [judged.observed.name for judged in runs if judged.inside and not judged.came_true]
+        left_out = [judged.observed.name for judged in runs if judged.inside is False and judged.came_true]
         if wrong or left_out:
             what = f"does not come true for {_some(wrong)}, which its `when` takes in" if wrong else ""
             what += f"{' and ' if wrong and left_out else ''}" + (
@@ -539,9 +541,9 @@ def _decision(catalog: Catalog) -> None:
     if catalog.decision is None:
         return
     asked: dict[Keys, Where] = {
-        **{("columns", name, "where"): it.where for name, it in catalog.decision.columns.items()},
-        **{("uses", name, "where"): it.where for name, it in catalog.decision.uses.items()},
-        **{("strategies", n): {"strategy": it} for n, it in enumerate(catalog.decision.strategies)},
+        **{("columns", name, "where"): column.where for name, column in catalog.decision.columns.items()},
+        **{("uses", name, "where"): use.where for name, use in catalog.decision.uses.items()},
+        **{("strategies", n): {"strategy": strategy} for n, strategy in enumerate(catalog.decision.strategies)},
     }
     sound = [_query(catalog, path, where, query) for where, query in asked.items()]  # all told
     if not all(sound):
@@ -567,12 +569,12 @@ def _cases(catalog: Catalog) -> None:
     """The cases of an error are queries, and cover all runs that ended in it."""
     for family in catalog.families.values():
         path = catalog.root / "snippets" / "errors" / f"{family.family}.yml"
-        ended = [it for it in catalog.observed if it.run.error == family.family]
+        ended = [observed for observed in catalog.observed if observed.run.error == family.family]
         cases = [(index, case.where) for index, case in enumerate(family.cases) if case.where is not None]
         empty = False  # then its runs are left over by that
         for index, where in cases:
             place = ("cases", index, "where")
-            if _query(catalog, path, place, where) and not any(catalog.fits(where, it) for it in ended):
+            if _query(catalog, path, place, where) and not any(catalog.fits(where, observed) for observed in ended):
                 empty = True
                 add(
                     catalog,
@@ -581,7 +583,7 @@ def _cases(catalog: Catalog) -> None:
                     "no run that ended in this error fits this case",
                     "Mend it, or leave `where` out.",
                 )
-        left = [it.name for it in ended if not any(catalog.fits(where, it) for _, where in cases)]
+        left = [observed.name for observed in ended if not any(catalog.fits(where, observed) for _, where in cases)]
         if family.cases and left and not empty:
             what = f"runs that ended in this error and are of none of its cases: {_some(left)}"
             add(catalog, path, ("cases",), what, "A case is missing, or one is too narrow.")
@@ -653,7 +655,7 @@ def _pages(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> None:
     faulty = {problem.file for problem in catalog.problems}
     for name, page in pages["en"].items():
         if other := pages["zh"].get(name):
-            files = (str(it.path.relative_to(catalog.root)) for it in (page, other))
+            files = (str(article.path.relative_to(catalog.root)) for article in (page, other))
             if faulty.isdisjoint(files):  # else they differ by that
                 _parity(catalog, page, other)
         else:
@@ -951,7 +953,7 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
         "Code is not translated. " + same,
     )
     cited: list[Incident | FamilyFile] = [*catalog.incidents.values(), *catalog.families.values()]
-    known = [source for it in cited for source in it.sources]
+    known = [source for entry in cited for source in entry.sources]
     english = {address_of(source.zh): source.url for source in known if source.zh}
     ours, theirs = (
         [(line, target) for target, line in sorted((english.get(target, target), line) for line, target in p.links)]

@@ -97,8 +97,8 @@ def list_(options: argparse.Namespace) -> int:
         return GOOD
     for incident in known.incidents.values():
         print(f"{incident.id}  {incident.meta.short[options.lang]}")
-        seen = [known.families[name].title[options.lang] for name in incident.meta.errors]
-        print(f"         {', '.join(seen) or incident.meta.title[options.lang]}")
+        titles = [known.families[name].title[options.lang] for name in incident.meta.errors]
+        print(f"         {', '.join(titles) or incident.meta.title[options.lang]}")
     return GOOD
 
 
@@ -229,10 +229,10 @@ def triage(options: argparse.Namespace) -> int:
             project.write_whole(Path(options.out), text)
         else:
             print(text, end="" if text.endswith("\n") else "\n", flush=True)
-    faults += [f"{inputs.shown(it.file)}: {it.fault}" for it in found if it.fault]
+    faults += [f"{inputs.shown(reading.file)}: {reading.fault}" for reading in found if reading.fault]
     for fault in faults:
         print(f"readyonce: {printable(fault)}", file=sys.stderr)
-    failed = any(it.outcome == "failed" for it in answers)
+    failed = any(answer.outcome == "failed" for answer in answers)
     return USAGE if faults else DIFFERENT if failed else GOOD
 
 
@@ -268,8 +268,8 @@ def lint(options: argparse.Namespace) -> int:
     except (inputs.Unusable, launch.Unreadable) as error:
         raise _usage(str(error)) from None
     answered: dict[Hashable, list[Finding]] = {}
-    for it in launches:
-        findings += judge.judge(rules, it, versions, options.lang, answered)
+    for planned in launches:
+        findings += judge.judge(rules, planned, versions, options.lang, answered)
     findings += judge.look(rules, reader.code(), options.lang)
     shown = report.shown(findings, options.all)
     form = options.format
@@ -286,7 +286,7 @@ def lint(options: argparse.Namespace) -> int:
         print(report.summary(findings, launches, files, options.all, options.lang))
     for fault in faults:
         print(f"readyonce: {printable(fault)}", file=sys.stderr)
-    return USAGE if faults else DIFFERENT if any(it.level in report.LOUD for it in findings) else GOOD
+    return USAGE if faults else DIFFERENT if any(finding.level in report.LOUD for finding in findings) else GOOD
 
 
 def _lint_rules() -> dict[str, Any]:
@@ -344,23 +344,23 @@ def _run(options: argparse.Namespace) -> int:
         variant = variants[options.variant]
         if variant.is_command:
             with launch.Commands(known, incident, python) as commands:
-                seen = commands.run(variant)
+                result = commands.run(variant)
         else:
-            seen = lab.alone(known, incident, variant, python)
-        whole = options.log or seen.error is None and seen.outcome == "error"
-        print(printable(seen.log if whole else seen.message or ""))
-        print(_sentence(seen, variant))
-        return _as_declared(seen, variant.declared[environment])
+            result = lab.alone(known, incident, variant, python)
+        whole = options.log or result.error is None and result.outcome == "error"
+        print(printable(result.log if whole else result.message or ""))
+        print(_sentence(result, variant))
+        return _as_declared(result, variant.declared[environment])
     width = max(map(len, variants))
     good = True
 
-    def show(seen: Observation) -> None:
+    def show(observation: Observation) -> None:
         nonlocal good
-        declared = variants[seen.variant].declared[environment]
-        agrees = seen.agrees_with(declared)
+        declared = variants[observation.variant].declared[environment]
+        agrees = observation.agrees_with(declared)
         good &= agrees
         mark = "as declared" if agrees else f"DECLARED: {declared}"
-        print(f"{seen.variant:{width}}  {seen.short:34}  {mark}", flush=True)
+        print(f"{observation.variant:{width}}  {observation.short:34}  {mark}", flush=True)
 
     repros = [variant for variant in variants.values() if not variant.is_command]
     if repros:
@@ -392,12 +392,12 @@ def facts(options: argparse.Namespace) -> int:
             raise _usage(f"`{part}` is no FACT=VALUE. The facts: {', '.join(known.vocabulary)}")
         query[name] = value if value[0] in "<>" else value.split(",")
     found, undecided = known.fitting(query)
-    for leaf in separate([(it.facts, it.label) for it in found], list(known.vocabulary)):
-        here = [it for it in found if leaf.has(it.facts)]
+    for leaf in separate([(observed.facts, observed.label) for observed in found], list(known.vocabulary)):
+        here = [observed for observed in found if leaf.has(observed.facts)]
         how = ", ".join(f"{label} {count}" for label, count in leaf.labels.most_common())
         print(f"{how}   where {_path(leaf) or 'any'}")
-        for it in here:
-            print(f"    {it.name}")
+        for fitting in here:
+            print(f"    {fitting.name}")
     print(f"{_count(len(found), 'run')} fit; {undecided} do not tell.")
     return GOOD
 
@@ -452,7 +452,7 @@ def count(options: argparse.Namespace) -> int:
             if options.environment in (None, environment):
                 python = lab.interpreter(root, environment, _say)
                 found = counts.measure(known, name, file, environment, python)
-                differences = ", ".join(f"{it.setting} {it.count} of {it.of}" for it in found)
+                differences = ", ".join(f"{counted.setting} {counted.count} of {counted.of}" for counted in found)
                 print(f"{name} in {environment}: {differences}", flush=True)
                 if options.write:
                     print(
@@ -571,16 +571,16 @@ def serve(options: argparse.Namespace) -> int:
 # ------------------------------------------------------------------------------ words
 
 
-def _sentence(seen: Observation, variant: Variant) -> str:
-    match seen.outcome:
+def _sentence(result: Observation, variant: Variant) -> str:
+    match result.outcome:
         case "error":
-            return f"It failed: {seen.error}." if seen.error else "It failed, with an error of no known family."
+            return f"It failed: {result.error}." if result.error else "It failed, with an error of no known family."
         case "match":
             other = "the same launch without checkpointing" if variant.is_command else "a single process"
-            return f"It trained right: the parameters equal those of {other} (difference {seen.gradient_error:.2g})."
+            return f"It trained right: the parameters equal those of {other} (difference {result.gradient_error:.2g})."
         case "diverge":
             return (
-                f"It finished, on WRONG gradients: the parameters are off by {seen.gradient_error:.2g} of their size."
+                f"It finished, on WRONG gradients: the parameters are off by {result.gradient_error:.2g} of their size."
             )
         case "still":
             return "It finished, and NOTHING MOVED: the trained parameters equal their start."
@@ -589,8 +589,8 @@ def _sentence(seen: Observation, variant: Variant) -> str:
     return "It trained, printed its result, and then crashed while shutting down: a fault of the repro."
 
 
-def _as_declared(seen: Observation, declared: Declaration) -> int:
-    if seen.agrees_with(declared):
+def _as_declared(result: Observation, declared: Declaration) -> int:
+    if result.agrees_with(declared):
         print("That is the declared outcome.")
         return GOOD
     print(f"The declared outcome is another: {declared}.")
@@ -662,15 +662,15 @@ def _parser() -> argparse.ArgumentParser:
     def language(to: argparse.ArgumentParser) -> None:
         to.add_argument("--lang", choices=project.LANGUAGES, default="en", help="language of the words (default: en)")
 
-    it = command("list", list_, "Lists the incidents.", "", "--lang zh", "--json")
-    it.add_argument("--json", action="store_true", help="everything, for programs")
-    language(it)
+    subparser = command("list", list_, "Lists the incidents.", "", "--lang zh", "--json")
+    subparser.add_argument("--json", action="store_true", help="everything, for programs")
+    language(subparser)
 
-    it = command("explain", explain, "Shows an article in the terminal.", "RO-0001", "RO-0001 --lang zh")
-    it.add_argument("id", metavar="ID")
-    language(it)
+    subparser = command("explain", explain, "Shows an article in the terminal.", "RO-0001", "RO-0001 --lang zh")
+    subparser.add_argument("id", metavar="ID")
+    language(subparser)
 
-    it = command(
+    subparser = command(
         "diagnose",
         diagnose,
         "Finds the error in a log, and what to do first. Nothing is sent anywhere.",
@@ -680,23 +680,25 @@ def _parser() -> argparse.ArgumentParser:
         "train.log --format markdown --lang zh",
         "--github-event event.json",
     )
-    it.epilog = f"{it.epilog}" + (
+    subparser.epilog = f"{subparser.epilog}" + (
         "\n\nexit codes: 0 a known error (or a look-alike) in every input, 1 something unknown, or"
         "\nno more than part of an error's text, 2 bad usage, or something that cannot be read (the rest is answered),"
         "\n3 nothing unknown, but only a launcher's report in at least one"
     )
-    it.add_argument("files", metavar="FILE", nargs="*", help="files, folders, globs, .gz; `-` or none: standard input")
-    it.add_argument(
+    subparser.add_argument(
+        "files", metavar="FILE", nargs="*", help="files, folders, globs, .gz; `-` or none: standard input"
+    )
+    subparser.add_argument(
         "--format", choices=("text", "json", "markdown"), help="json: one object for each input, a line each"
     )
-    it.add_argument(
+    subparser.add_argument(
         "--lang", choices=project.LANGUAGES, help="language of the words (default: en; of an issue, its own)"
     )
-    it.add_argument(
+    subparser.add_argument(
         "--github-event", metavar="FILE", help="an event of a newly opened issue: prints the comment for it"
     )
 
-    it = command(
+    subparser = command(
         "triage",
         triage,
         "Finds in the logs of many jobs which rank failed first, with what, and which jobs failed alike. Nothing is sent anywhere.",
@@ -705,30 +707,32 @@ def _parser() -> argparse.ArgumentParser:
         "/var/log/pods --format jsonl --out today.jsonl --since yesterday.jsonl",
         "/shared/logs --on tcp://scheduler:8786",
     )
-    it.epilog = f"{it.epilog}" + (
+    subparser.epilog = f"{subparser.epilog}" + (
         "\n\nknown layouts: torchrun --log-dir, Slurm (%j_%t), Kubernetes pods, ms-swift's folders, rank_3.log, and single files"
         "\nwhose lines begin with [rank3]:, [default3]: or 3:. All cores are used; --on names a Dask cluster that runs already."
         "\nIt needs more than the other commands do: pip install 'readyonce[cluster]'"
         "\nexit codes: 0 no job failed, 1 some did, 2 bad usage, or a file that cannot be read (the rest is answered)"
     )
-    it.add_argument(
+    subparser.add_argument(
         "paths",
         metavar="PATH",
         nargs="+",
         help="folders, globs, files, .gz, .zst, .tar, .zip, addresses that fsspec knows. s3:// and oss:// need s3fs or ossfs "
         "installed beside it; s3:// is tested against moto's S3 server, oss:// was not run",
     )
-    it.add_argument("--format", choices=("text", "jsonl", "html", "parquet"), default="text", help="default: text")
-    it.add_argument("--out", metavar="FILE", help="write there, not to standard output")
-    it.add_argument(
+    subparser.add_argument(
+        "--format", choices=("text", "jsonl", "html", "parquet"), default="text", help="default: text"
+    )
+    subparser.add_argument("--out", metavar="FILE", help="write there, not to standard output")
+    subparser.add_argument(
         "--on",
         metavar="ADDRESS",
         help="of a Dask scheduler: read on its workers, which must see the same paths, and need the same package",
     )
-    it.add_argument("--since", metavar="FILE", help="the last report, as jsonl: marks what is new")
-    language(it)
+    subparser.add_argument("--since", metavar="FILE", help="the last report, as jsonl: marks what is new")
+    language(subparser)
 
-    it = command(
+    subparser = command(
         "lint",
         lint,
         "Judges a launch before it starts, by the stored runs: scripts, configurations, a command line. Runs nothing of it.",
@@ -738,23 +742,27 @@ def _parser() -> argparse.ArgumentParser:
         "--format sarif train.sh > lint.sarif",
         "-- torchrun --nproc-per-node 8 train.py --gradient_checkpointing True --use_lora True",
     )
-    it.epilog = f"{it.epilog}" + (
+    subparser.epilog = f"{subparser.epilog}" + (
         "\n\nlevels: error, no run that fits trains right; warning, so with some versions, or because the framework's own code"
         "\nruns a module twice; note (--all), it depends on what a launch cannot show. What is not covered is said."
         "\nexit codes: 0 neither error nor warning, 1 some, 2 bad usage, or a file that cannot be read (the rest is judged)"
     )
-    it.add_argument(
+    subparser.add_argument(
         "files", metavar="FILE", nargs="*", help="shell, YAML, JSON, Python or Markdown files, folders, globs"
     )
-    it.add_argument(
+    subparser.add_argument(
         "--with", dest="with_", metavar="PKG==V", action="append", default=[], help="a release it will run with"
     )
-    it.add_argument("--python", metavar="PATH", help="read the releases beside this interpreter; it is not started")
-    it.add_argument("--all", action="store_true", help="notes too")
-    language(it)
-    it.add_argument("--format", choices=("text", "json", "sarif", "github"), default="text", help="default: text")
+    subparser.add_argument(
+        "--python", metavar="PATH", help="read the releases beside this interpreter; it is not started"
+    )
+    subparser.add_argument("--all", action="store_true", help="notes too")
+    language(subparser)
+    subparser.add_argument(
+        "--format", choices=("text", "json", "sarif", "github"), default="text", help="default: text"
+    )
 
-    it = command(
+    subparser = command(
         "run",
         run,
         "Runs a variant as a reader would, or all of them, and says what happened.",
@@ -762,12 +770,14 @@ def _parser() -> argparse.ArgumentParser:
         "RO-0001 non-reentrant --log",
         "RO-0001",
     )
-    it.add_argument("id", metavar="ID")
-    it.add_argument("variant", metavar="VARIANT", nargs="?")
-    it.add_argument("--log", action="store_true", help="show the whole log")
-    it.add_argument("--environment", metavar="NAME", default="current", help="a list under snippets/environments/")
+    subparser.add_argument("id", metavar="ID")
+    subparser.add_argument("variant", metavar="VARIANT", nargs="?")
+    subparser.add_argument("--log", action="store_true", help="show the whole log")
+    subparser.add_argument(
+        "--environment", metavar="NAME", default="current", help="a list under snippets/environments/"
+    )
 
-    it = command(
+    subparser = command(
         "verify",
         verify_,
         "Runs every variant with repeats and compares with the declared outcomes.",
@@ -779,28 +789,30 @@ def _parser() -> argparse.ArgumentParser:
         "--write --on tcp://scheduler:8786",
         "--environment newest --report changes.md",
     )
-    it.add_argument("ids", metavar="ID", nargs="*")
-    it.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
-    it.add_argument(
+    subparser.add_argument("ids", metavar="ID", nargs="*")
+    subparser.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
+    subparser.add_argument(
         "--missing", action="store_true", help="only what has no run yet; with --write, added to the stored"
     )
-    it.add_argument("--isolated", action="store_true", help="one launch for each variant")
-    it.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")
-    it.add_argument(
+    subparser.add_argument("--isolated", action="store_true", help="one launch for each variant")
+    subparser.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")
+    subparser.add_argument(
         "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"
     )
-    it.add_argument(
+    subparser.add_argument(
         "--on",
         metavar="ADDRESS",
         help="of a Dask scheduler: run on its workers, which need the same project; judge and store here",
     )
-    it.add_argument("--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too")
-    it.epilog = f"{it.epilog}" + (
+    subparser.add_argument(
+        "--report", metavar="FILE", help="with `--environment newest`: write what changed as Markdown too"
+    )
+    subparser.epilog = f"{subparser.epilog}" + (
         "\n\n`--environment newest` takes the lists that stand for today, each package in its newest release, runs every"
         "\nvariant once, what differs once more, and says what changed against what is declared and stored. It stores nothing."
     )
 
-    it = command(
+    subparser = command(
         "facts",
         facts,
         "Which runs fit a query over their facts, how they ended, and what separates them.",
@@ -809,28 +821,36 @@ def _parser() -> argparse.ArgumentParser:
         "strategy=zero-3 'deepspeed=< 0.19.3' runs=last,early",
         "--write",
     )
-    it.add_argument("query", metavar="FACT=VALUE", nargs="*", help="all must fit; several values: any of them")
-    it.add_argument("--write", action="store_true", help="read the facts of every stored run anew, and store them")
+    subparser.add_argument("query", metavar="FACT=VALUE", nargs="*", help="all must fit; several values: any of them")
+    subparser.add_argument(
+        "--write", action="store_true", help="read the facts of every stored run anew, and store them"
+    )
 
-    it = command(
+    subparser = command(
         "count", count, "Runs what the concept pages count, in each environment.", "", "zero3-early-gather --write"
     )
-    it.add_argument("name", metavar="NAME", nargs="?")
-    it.add_argument("--environment", metavar="NAME", help="only this one")
-    it.add_argument("--write", action="store_true", help="store the counts")
+    subparser.add_argument("name", metavar="NAME", nargs="?")
+    subparser.add_argument("--environment", metavar="NAME", help="only this one")
+    subparser.add_argument("--write", action="store_true", help="store the counts")
 
     command("check", check, "Checks metadata, articles, includes, links, translations and claims; runs nothing.", "")
 
-    it = command("render", render_, "Writes what is generated: includes, front matter, navigation.", "", "--check")
-    it.add_argument("--check", action="store_true", help="write nothing; fail when something committed is out of date")
+    subparser = command(
+        "render", render_, "Writes what is generated: includes, front matter, navigation.", "", "--check"
+    )
+    subparser.add_argument(
+        "--check", action="store_true", help="write nothing; fail when something committed is out of date"
+    )
 
-    it = command(
+    subparser = command(
         "new", new, "Makes the files of a new incident, in both languages.", "", "RO-0042", "--error nccl-closed"
     )
-    it.add_argument("id", metavar="ID", nargs="?", help="without it the next free one")
-    it.add_argument("--error", metavar="NAME", help="makes the file of a new error too, and names it in the incident")
+    subparser.add_argument("id", metavar="ID", nargs="?", help="without it the next free one")
+    subparser.add_argument(
+        "--error", metavar="NAME", help="makes the file of a new error too, and names it in the incident"
+    )
 
-    it = command(
+    subparser = command(
         "link",
         link,
         "Prints a link to an incident or one of its sections; SITE_URL names the public address.",
@@ -838,18 +858,18 @@ def _parser() -> argparse.ArgumentParser:
         "RO-0003 --section fix --for github",
         "RO-0003 --section fix --for jira --lang zh",
     )
-    it.add_argument("id", metavar="ID")
-    it.add_argument("--section", metavar="NAME", help="a heading's id: error, fix, cause ...")
-    it.add_argument("--for", dest="tracker", choices=links.FORMS, help="its form (default: the address)")
-    language(it)
+    subparser.add_argument("id", metavar="ID")
+    subparser.add_argument("--section", metavar="NAME", help="a heading's id: error, fix, cause ...")
+    subparser.add_argument("--for", dest="tracker", choices=links.FORMS, help="its form (default: the address)")
+    language(subparser)
 
     command("site", site, "Builds the wiki, both languages, with the book and the offline copy, into site/.", "")
 
-    it = command(
+    subparser = command(
         "serve", serve, "Builds the wiki, serves it on this machine, and rebuilds what changes.", "", "--port 8001"
     )
-    it.add_argument("--port", type=_port, default=8000, help="0 takes a free one (default: 8000)")
-    it.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
+    subparser.add_argument("--port", type=_port, default=8000, help="0 takes a free one (default: 8000)")
+    subparser.add_argument("--open", action="store_true", help="open it in the browser, where there is a screen")
     return parser
 
 

@@ -51,7 +51,7 @@ def differences(
         whole = list(verify.tasks(known, incidents, environments, wanted))
         parts = [(incident, task, part) for incident, task in whole for part in task.by_file(incident)]
         # The longest first, so that none is left for last.
-        parts.sort(key=lambda it: _expected(*it[::2]), reverse=True)
+        parts.sort(key=lambda job: _expected(*job[::2]), reverse=True)
         sent = replace(wanted, say=print, progress=print)  # what they do here, a worker cannot
         futures = {
             client.submit(
@@ -88,18 +88,18 @@ def _conclude(
 ) -> Iterator[str]:
     """Judge and write, as a local run does, when every part of the task has ended well."""
     came = [ended[part] for part in task.by_file(incident) if part in ended]
-    if errors := [it for it in came if isinstance(it, LabError)]:
+    if errors := [result for result in came if isinstance(result, LabError)]:
         yield from verify.not_run(known, incident, task.environment, errors[0], wanted)
     elif len(came) == len(task.by_file(incident)):
         yield from verify.conclude(
-            known, incident, task.environment, [it for it in came if isinstance(it, Measured)], wanted
+            known, incident, task.environment, [result for result in came if isinstance(result, Measured)], wanted
         )
 
 
 def _expected(incident: Incident, part: Task) -> float:
     """Seconds, by the runs that are stored."""
     runs = [incident.run(name, part.environment) for name in (*part.variants, *part.unusable)]
-    return sum(it.seconds * max(1, it.repeats) for it in runs if it)
+    return sum(stored.seconds * max(1, stored.repeats) for stored in runs if stored)
 
 
 def _require_ready(client: Any, address: str, state: str) -> None:

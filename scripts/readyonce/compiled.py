@@ -42,7 +42,9 @@ def _compiled(name: str, more: list[str], code: list[str], compiler: Callable[[P
     compiled, snippets = root / "build" / name, root / "snippets"
     patterns = ["errors", "errors/*.yml", "frameworks", "frameworks/*.yml", "frameworks/run/*.py", "RO-*/incident.yml"]
     sources = [snippets, *(path for pattern in patterns + more for path in snippets.glob(pattern))]
-    sources += [Path(__file__).parent / it for it in ("reading.py", "schema.py", "catalog.py", "frameworks.py", *code)]
+    sources += [
+        Path(__file__).parent / file for file in ("reading.py", "schema.py", "catalog.py", "frameworks.py", *code)
+    ]
     with contextlib.suppress(OSError):
         if not fresh and compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
             return compiled.read_text(encoding="utf-8")

@@ -53,12 +53,18 @@ def value_in_words(catalog: Catalog, name: str, value: Value, language: Language
 
 def parts(catalog: Catalog, runs: Sequence[Observed]) -> list[Part]:
     """Runs in parts of one outcome each, as few as their facts allow; the most runs first."""
-    leaves = separate([(it.facts, it.label) for it in runs], list(catalog.vocabulary))
+    names = tuple(observed.name for observed in runs)  # each language asks for the same
+    if names not in catalog.separated:
+        catalog.separated[names] = separate(
+            [(observed.facts, observed.label) for observed in runs], list(catalog.vocabulary)
+        )
     found = []
-    for leaf in leaves:
-        here = tuple(it for it in runs if leaf.has(it.facts))
-        names = tuple(dict.fromkeys(name for name, _, _ in leaf.path))
-        found += [Part(label, tuple(it for it in here if it.label == label), names) for label in leaf.labels]
+    for leaf in catalog.separated[names]:
+        here = tuple(observed for observed in runs if leaf.has(observed.facts))
+        told = tuple(dict.fromkeys(name for name, _, _ in leaf.path))
+        found += [
+            Part(label, tuple(observed for observed in here if observed.label == label), told) for label in leaf.labels
+        ]
     return sorted(found, key=lambda part: -len(part.runs))
 
 
@@ -69,7 +75,7 @@ def part_in_words(catalog: Catalog, part: Part, language: Language) -> str:
 
 
 def _seen(catalog: Catalog, name: str, runs: Iterable[Observed], language: Language) -> str:
-    values = {str(it.facts[name]).lower() for it in runs if name in it.facts}
+    values = {str(observed.facts[name]).lower() for observed in runs if name in observed.facts}
     fact = catalog.vocabulary[name]
     if not values:
         return ""

@@ -50,7 +50,7 @@ class CountEvidence(Model):
     scripts: dict[Slug, list[Count]]
 
     def count(self, script: str, setting: str) -> Count | None:
-        return next((it for it in self.scripts.get(script, []) if it.setting == setting), None)
+        return next((count for count in self.scripts.get(script, []) if count.setting == setting), None)
 
 
 def files(catalog: Catalog) -> dict[str, CountFile]:
@@ -74,10 +74,10 @@ def measure(catalog: Catalog, name: str, file: CountFile, environment: str, pyth
 def _run(catalog: Catalog, name: str, file: CountFile, setting: str, python: Path) -> Count:
     from readyonce import lab
 
-    it = file.settings[setting]
+    declared = file.settings[setting]
     # Here the setting decides how many threads gloo has, and not the environment.
-    variables = {"PYTHONPATH": str(lab.ONE_GLOO_THREAD) if it.one_gloo_thread else ""}
-    command = [*lab.torchrun(python, file.processes), catalog.root / FOLDER / f"{name}.py", *it.arguments]
+    variables = {"PYTHONPATH": str(lab.ONE_GLOO_THREAD) if declared.one_gloo_thread else ""}
+    command = [*lab.torchrun(python, file.processes), catalog.root / FOLDER / f"{name}.py", *declared.arguments]
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
         with lab.running(command, python, scratch, variables) as process:
             try:
@@ -110,12 +110,12 @@ def check(catalog: Catalog) -> None:
     for name, file in files(catalog).items():
         path, run = catalog.root / FOLDER / f"{name}.yml", f"Run `readyonce count {name} --write`."
         for environment in file.environments:
-            for setting, it in file.settings.items():
+            for setting, declared in file.settings.items():
                 count = stored[environment].count(name, setting) if environment in stored else None
                 if file.runs_in(setting, environment) != (count is not None):
                     what = f"`{setting}` in `{environment}` is " + ("stored, not declared" if count else "not stored")
                     add(catalog, path, ("settings", setting), what, run)
-                elif count and (count.count > 0) != (environment in it.some):
+                elif count and (count.count > 0) != (environment in declared.some):
                     what = f"`{setting}` in `{environment}` counted {count.count} of {count.of}"
                     add(catalog, path, ("settings", setting, "some"), what, "Mend `some:`, and what pages say.")
 
@@ -131,7 +131,9 @@ def _table(name: str, file: CountFile, stored: dict[str, CountEvidence], languag
     for environment in file.environments:
         if environment in stored:
             versions = stored[environment].environment.versions
-            row = [say("between", language).join(f"{it} {versions[it]}" for it in ("deepspeed", "torch"))]
+            row = [
+                say("between", language).join(f"{package} {versions[package]}" for package in ("deepspeed", "torch"))
+            ]
             for setting in file.settings:
                 count = stored[environment].count(name, setting)
                 row.append(f"{count.count} / {count.of}" if count else "–")

@@ -123,11 +123,13 @@ class Rules:
             for wording in family["wordings"]
         ]
         self.titles = [(family["family"], _bare(family["title"])) for family in data["families"]]
-        of_error = [it for it in data["incidents"] if it["errors"]]
-        self.titles += [(it["errors"][0], _bare(title)) for it in of_error for title in it["titles"]]
+        of_error = [incident for incident in data["incidents"] if incident["errors"]]
+        self.titles += [(incident["errors"][0], _bare(title)) for incident in of_error for title in incident["titles"]]
         self.looks = looks_of(data["incidents"])
         # A text that needs other words beside it is too common for its parts to say anything; source is in every traceback.
-        self.fragments = [it for it in self.wordings if not it.needs and not it.all[0].startswith(b"assert")]
+        self.fragments = [
+            wording for wording in self.wordings if not wording.needs and not wording.all[0].startswith(b"assert")
+        ]
         self.launcher = _literals(data["launcher"])
         self.launcher_errors = _literals(data["launcherErrors"])
         self.consequences = _literals(data["consequences"])
@@ -146,7 +148,8 @@ class Rules:
         shared = Counter(literal for wording in self.wordings for literal in wording.all)
         texts = [text for family in self.data["families"] for wording in family["wordings"] for text in wording["all"]]
         words = {
-            squeeze(it.encode()): max(map(str.encode, it.split()), key=len) for it in texts + self.data["launcher"]
+            squeeze(text.encode()): max(map(str.encode, text.split()), key=len)
+            for text in texts + self.data["launcher"]
         }
 
         def fit(literal: bytes) -> tuple[bool, int, int]:
@@ -459,11 +462,11 @@ class Findings:
         """Of what stands above `line` only the first is kept: a log may say the same a million times."""
         self.error, self.cause = self._first(self.error, self.errors, line), self._first(self.cause, self.causes, line)
         for lines in (self.errors, self.causes, self.explained):
-            lines.intersection_update([it for it in lines if it >= line])
+            lines.intersection_update([later for later in lines if later >= line])
 
     def _first(self, settled: int | None, lines: set[int], line: int) -> int | None:
         return (
-            min((it for it in lines if it < line and it not in self.explained), default=None)
+            min((earlier for earlier in lines if earlier < line and earlier not in self.explained), default=None)
             if settled is None
             else settled
         )
@@ -528,9 +531,9 @@ def answer(
     ranked = []
     for incident in rules.data["incidents"] if own else []:
         if family in incident["errors"]:
-            seen = [h for h in incident["hints"] if any(text in found.clues for text in _literals(h["any"]))]
-            weight = sum(hint["weight"] for hint in seen)
-            ranked.append((-weight, incident["id"], [hint["why"][language] for hint in seen]))
+            hints = [h for h in incident["hints"] if any(text in found.clues for text in _literals(h["any"]))]
+            weight = sum(hint["weight"] for hint in hints)
+            ranked.append((-weight, incident["id"], [hint["why"][language] for hint in hints]))
     json_: dict[str, Any] = {
         "file": file,
         "kind": kind,
@@ -570,13 +573,13 @@ def _fix(
         its_own = seen(text for text in words[best["id"]] if text not in others)
         if (its_own and best["stack"] in (None, *stacks)) or not known["fix"]:
             form = {"stack": best["stack"], "setting": "checkpointing", "versions": "", "when": None}
-            form |= {"language": "bash", "code": best["option"], "text": None, "proof": "run"}
+            form |= {"language": best["language"], "code": best["code"], "text": None, "proof": "run"}
             advice = {"incident": best["id"], "stack": best["stack"], "text": best["fix"][language]}
-            return advice | {"forms": [form] if best["option"] else [], "questions": []}
+            return advice | {"forms": [form], "questions": []}
     order = {name: number for number, name in enumerate(stacks)}
     forms = [
         {"stack": framework["name"], **{key: _in(language, value) for key, value in form.items()}}
-        for framework in sorted(frameworks, key=lambda it: order.get(it["name"], len(order)))
+        for framework in sorted(frameworks, key=lambda entry: order.get(entry["name"], len(order)))
         for setting in known["settings"]
         for form in framework["forms"]
         if form["setting"] == setting
@@ -623,22 +626,22 @@ def looks_of(incidents: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, s
     """What code each incident's reader is told to look at, in the form that is searched for: (id, why, literals)."""
     return [
         (
-            it["id"],
+            incident["id"],
             each["why"],
             Wording("", None, tuple(_literals(each["all"])), tuple(_literals(each["none"])), (), 0, False),
         )
-        for it in incidents
-        for each in it["look"]
+        for incident in incidents
+        for each in incident["look"]
     ]
 
 
 def look(looks: Iterable[tuple[str, dict[str, str], Wording]], text: bytes, language: str) -> list[dict[str, Any]]:
     """What in code belongs to an incident without an error, the first place of each: where to look, no diagnosis."""
-    form, seen = _Form(text, 1), {}
+    form, by_id = _Form(text, 1), {}
     for id, why, wording in looks:
-        if id not in seen and (found := form.match(wording, 0)):
-            seen[id] = {"id": id, "line": form.lines[form.piece_at(found[0])], "why": why[language]}
-    return list(seen.values())
+        if id not in by_id and (found := form.match(wording, 0)):
+            by_id[id] = {"id": id, "line": form.lines[form.piece_at(found[0])], "why": why[language]}
+    return list(by_id.values())
 
 
 def _part(rules: Rules, found: Findings, kept: _Kept, start: bytes) -> tuple[int, list[str]] | None:
@@ -727,7 +730,8 @@ def _runs(parts: list[int]) -> Iterator[tuple[int, int]]:
     """(from, to) for parts that follow one another."""
     while parts:
         count = next(
-            (it for it in range(1, min(RUN, len(parts))) if parts[it] > parts[it - 1] + MARGIN), min(RUN, len(parts))
+            (index for index in range(1, min(RUN, len(parts))) if parts[index] > parts[index - 1] + MARGIN),
+            min(RUN, len(parts)),
         )
         yield parts[0], parts[count - 1] + PART
         parts = parts[count:]

@@ -257,14 +257,20 @@ def of_command(
     said = " ".join(line for line in script.splitlines() if not line.lstrip().startswith("#"))
     said = " ".join(said.replace("\\ ", " ").split())
     found: dict[str, Value | None] = {}
+    known = {name: value for name, value in versions.items() if value is not None}
     for rule in rules:
-        if rule.get("text", "") not in said:
+        if rule.get("text", "") not in said or (is_given := given(rule, options)) is False:
             continue
-        known = {name: value for name, value in {**versions, **found}.items() if value is not None}
-        answers = (given(rule, options), fits(rule.get("where", {}), known))
-        if False not in answers:
-            for name, value in rule["facts"].items():
-                found.setdefault(name, None if None in answers else value)
+        fit = fits(rule.get("where", {}), known)
+        if fit is False:
+            continue
+        for name, value in rule["facts"].items():
+            if name not in found:
+                found[name] = told = value if is_given and fit else None
+                if told is None:
+                    known.pop(name, None)
+                else:
+                    known[name] = told
     return found
 
 

@@ -99,25 +99,25 @@ def _form(catalog: Catalog, framework: FrameworkFile, form: Form, language: Lang
     return [*lines, proof(catalog, form, language, up), "{ .ro-small }", ""]
 
 
-def _versions(framework: FrameworkFile, it: Versions) -> str:
-    package = it.package or framework.package
-    return f"{package} {it.range}" if package and it.range else ""
+def _versions(framework: FrameworkFile, versions: Versions) -> str:
+    package = versions.package or framework.package
+    return f"{package} {versions.range}" if package and versions.range else ""
 
 
 def proof(catalog: Catalog, form: Form | Default, language: Language, up: str) -> str:
     """On what a form rests: a run, with its versions, or sources."""
     parts = []
     if form.run and form.run in catalog.stack_runs:
-        seen = catalog.stack_runs[form.run]
-        versions = say("between", language).join(f"{name} {version}" for name, version in seen.versions.items())
+        run = catalog.stack_runs[form.run]
+        versions = say("between", language).join(f"{name} {version}" for name, version in run.versions.items())
         parts.append(
             say(
                 "stack-run",
                 language,
                 script=f"`snippets/frameworks/run/{form.run}`",
-                date=seen.date,
+                date=run.date,
                 versions=versions,
-                count=seen.processes,
+                count=run.processes,
             )
         )
     elif form.run and (found := catalog.run_named(form.run)):
@@ -133,17 +133,19 @@ def defaults(catalog: Catalog, language: Language) -> str:
     """Which checkpointing one gets who says nothing, by library and version."""
     rows = [[say(key, language) for key in ("library", "versions", "default", "sources")]]
     for framework in catalog.frameworks.values():
-        for it in framework.defaults:
-            where = [it.range, it.when and it.when[language]]
-            value = say(f"checkpointing-{it.value}", language)
-            text = say("aside", language, value, it.text[language]) if it.text else value
+        for default in framework.defaults:
+            where = [default.range, default.when and default.when[language]]
+            value = say(f"checkpointing-{default.value}", language)
+            text = say("aside", language, value, default.text[language]) if default.text else value
             name = framework.package or framework.title[language]
             cells = (
                 name,
                 say("comma", language).join(part for part in where if part) or say("all-versions", language),
                 text,
             )
-            rows.append([*cells, proof(catalog, it, language, "") if it.run else cite_all(it.sources, language)])
+            rows.append(
+                [*cells, proof(catalog, default, language, "") if default.run else cite_all(default.sources, language)]
+            )
     return table(rows)
 
 
@@ -217,8 +219,8 @@ def _check_launches(catalog: Catalog, folder: Path) -> None:
             chain.append(catalog.frameworks[chain[-1].base])
         rules = [
             rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True)
-            for it in chain
-            for rule in it.launch
+            for base in chain
+            for rule in base.launch
         ]
         rules = [rule for rule in rules if "strategy" not in rule["facts"]]
         for index, default in enumerate(framework.defaults if framework.launch else []):
@@ -240,10 +242,10 @@ def _releases(default: Default, rules: list[dict[str, Any]], package: str | None
     wheres = [where for rule in rules if isinstance(where := rule.get("where", {}), dict)]
     turns = {bound for where in wheres if package in where for _, bound in bounds(where[package])}
     inside = [
-        it
-        for it in turns
-        if (not default.since or version(it) > version(default.since))
-        and (not default.before or version(it) < version(default.before))
+        release
+        for release in turns
+        if (not default.since or version(release) > version(default.since))
+        and (not default.before or version(release) < version(default.before))
     ]
     return [default.since or "0", *sorted(inside)]
 
@@ -263,13 +265,13 @@ def _check_run(catalog: Catalog, path: Path, where: Keys, form: Form, run: str) 
 
 def _check_reached(catalog: Catalog, path: Path, where: Keys, run: str, key: str, wanted: object) -> None:
     """A stored run that ended well, and showed what is said."""
-    seen = catalog.stack_runs.get(run)
-    if seen is None:
+    stored = catalog.stack_runs.get(run)
+    if stored is None:
         remedy = f"Run it: python -m readyonce.stack_runs ENVIRONMENT {run}"
         add(catalog, path, where, f"there is no stored run `{run}`", remedy)
         return
-    if seen.error:
-        add(catalog, path, where, f"`{run}` failed: {seen.error}", "Name a run that ended well.")
-    if getattr(seen, key) != wanted:
-        what = f"`{run}` showed {key}: {json.dumps(getattr(seen, key))}, not {json.dumps(wanted)}"
+    if stored.error:
+        add(catalog, path, where, f"`{run}` failed: {stored.error}", "Name a run that ended well.")
+    if getattr(stored, key) != wanted:
+        what = f"`{run}` showed {key}: {json.dumps(getattr(stored, key))}, not {json.dumps(wanted)}"
         add(catalog, path, where, what, "The run is right. Mend the form.")

@@ -32,10 +32,17 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     made["guard/exceptions.md"] = excepted(catalog, language)
     made["guard/missed.md"] = missed(catalog, language)
     if (path := catalog.root / FOLDER / "faults.json").is_file():
-        loops = json.loads(catalog.text(path))["loops"]
+        stored = json.loads(catalog.text(path))
+        loops = stored["loops"]
         made |= {"guard/faults.md": faults(loops, language), "guard/faults-count.md": faults_count(loops, language)}
+        if "gpu" in stored:
+            made["guard/faults-gpu.md"] = faults_on_gpu(loops, stored["gpu"], language)
     if (path := catalog.root / FOLDER / "cost.json").is_file():
-        made["guard/cost.md"] = cost(json.loads(catalog.text(path)), language)
+        runs = json.loads(catalog.text(path))
+        for name, on_cpu in (("cost", True), ("cost-gpu", False)):
+            made[f"guard/{name}.md"] = cost(
+                [run for run in runs if run["device"].startswith("cpu") == on_cpu], language
+            )
     if (path := catalog.root / FOLDER / "others.json").is_file():
         stored = json.loads(catalog.text(path))
         made["guard/others.md"] = others(stored["checks"], stored["right"], language)
@@ -47,7 +54,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         made["guard/releases.md"] = releases(catalog, runs, language)
         made["guard/watched.md"] = sentence(catalog, runs, language)
     if (path := catalog.root / FOLDER / "noise.json").is_file():
-        made["guard/noise.md"] = noise(json.loads(catalog.text(path))["rows"], language)
+        made["guard/noise.md"] = noise(json.loads(catalog.text(path)), language)
     return made
 
 
@@ -152,13 +159,23 @@ def faults(loops: dict[str, Any], language: Language) -> str:
     return table(rows)
 
 
+def faults_on_gpu(loops: dict[str, Any], gpu: dict[str, Any], language: Language) -> str:
+    """In how many of the loops it said on a GPU what it says on CPU, before the same step."""
+    same = sum(all(on_gpu[key] == loops[name][key] for key in on_gpu) for name, on_gpu in gpu["loops"].items())
+    return say("guard.on-gpu", language, device=gpu["device"], torch=gpu["torch"], number=len(gpu["loops"]), same=same)
+
+
 def cost(runs: list[dict[str, Any]], language: Language) -> str:
-    """The median of the bench's runs, each of the same rows."""
-    rows = [[say(f"guard.{key}", language) for key in ("strategy", "size", "alone-ms", "hooks", "all", "after")]]
-    for same in zip(*(run["rows"] for run in runs), strict=True):
+    """The medians of the bench's runs."""
+    columns = ("strategy", "size", "runs", "alone-ms", "hooks", "all", "after")
+    rows = [[say(f"guard.{key}", language) for key in columns]]
+    by_model: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in (row for run in runs for row in run["rows"]):
+        by_model.setdefault((row["strategy"], row["size"]), []).append(row)
+    for (strategy, size), same in by_model.items():
         median = {key: statistics.median(row[key] for row in same) for key in ("step_ms", "hooks", "all", "after")}
         shares = [f"{100 * median[key]:+.1f} %" for key in ("hooks", "all", "after")]
-        rows.append([STRATEGIES[same[0]["strategy"]], same[0]["size"], f"{median['step_ms']:.0f} ms", *shares])
+        rows.append([STRATEGIES[strategy], size, str(len(same)), f"{median['step_ms']:.0f} ms", *shares])
     return table(rows)
 
 
@@ -170,14 +187,15 @@ def others(checks: dict[str, Any], right: list[str], language: Language) -> str:
         if check == "none":
             continue
         results = plain | differs
-        silent = {name: it for name, it in results.items() if name not in right}
+        silent = {name: result for name, result in results.items() if name not in right}
         also: dict[str, set[str]] = {}  # said of a right run of the same file, it tells nothing apart
         for name in right:
             also.setdefault(name.split()[0], set()).update(results[name]["says"])
-        stopped = sum(it["outcome"].startswith("stopped") for it in silent.values())
-        crashed = sum(it["outcome"].startswith(("crashed", "not asked")) for it in silent.values())
+        stopped = sum(result["outcome"].startswith("stopped") for result in silent.values())
+        crashed = sum(result["outcome"].startswith(("crashed", "not asked")) for result in silent.values())
         spoke = stopped + sum(
-            it["outcome"] in SILENT and not set(it["says"]) <= also[name.split()[0]] for name, it in silent.items()
+            result["outcome"] in SILENT and not set(result["says"]) <= also[name.split()[0]]
+            for name, result in silent.items()
         )
         finished = sum(results[name]["outcome"] == "match" for name in right)
         unfinished = say("guard.unfinished", language, crashed) if crashed else ""
@@ -200,8 +218,8 @@ def traincheck(runs: dict[str, Any], language: Language) -> str:
             rows.append([f"{file}<br>`{variant}`", say("guard.unusable", language, run["unusable"]), *[""] * 4])
             continue
         numbers = [run["invariants"], run["violated"], run["held_out_violated"], run["only"]]
-        seen = say("guard.yes" if run["equal_parameters"] else "guard.no", language)
-        rows.append([f"{file}<br>`{variant}`", *(f"{number:,}" for number in numbers), seen])
+        equal = say("guard.yes" if run["equal_parameters"] else "guard.no", language)
+        rows.append([f"{file}<br>`{variant}`", *(f"{number:,}" for number in numbers), equal])
     return table(rows)
 
 
@@ -228,9 +246,9 @@ def releases(catalog: Catalog, commands: dict[str, Any], language: Language) -> 
 
 
 def sentence(catalog: Catalog, commands: dict[str, Any], language: Language) -> str:
-    runs = [it for runs in silent(catalog, commands).values() for it in runs]
+    runs = [run for runs in silent(catalog, commands).values() for run in runs]
     watched = [(is_command, flagged) for is_command, flagged in runs if flagged is not None]
-    flagged = sum(it for _, it in watched)
+    flagged = sum(flag for _, flag in watched)
     return say(
         "guard.watched",
         language,
@@ -241,17 +259,16 @@ def sentence(catalog: Catalog, commands: dict[str, Any], language: Language) -> 
     )
 
 
-def noise(rows: list[dict[str, Any]], language: Language) -> str:
-    """How far `replay` is from the gradient of a right and of a wrong setting."""
-    shown = [[say(f"guard.{key}", language) for key in ("precision", "setting", "off", "two", "runs")]]
-    for precision in PRECISIONS:
-        for row in (those := [row for row in rows if row["precision"] == precision]):
-            low, high = (f"{value:.2g}" for value in row["difference"])
-            off = low if low == high else f"{low}–{high}"
-            setting = say(f"guard.{row['setting']}", language)
-            shown.append([precision, setting, off, f"{row['two_replays']:.2g}", str(row["runs"])])
-        if not those:
-            shown.append([precision, say("guard.not-measured", language), "", "", ""])
+def noise(runs: list[dict[str, Any]], language: Language) -> str:
+    """How far `replay` is from the gradient of a right and of a wrong setting, on each device."""
+    shown = [[say(f"guard.{key}", language) for key in ("precision", "device", "setting", "off", "two", "runs")]]
+    measured = [(run["device"], row) for run in runs for row in run["rows"]]
+    for device, row in sorted(measured, key=lambda measurement: PRECISIONS.index(measurement[1]["precision"])):
+        low, high = (f"{value:.2g}" for value in row["difference"])
+        off = low if low == high else f"{low}–{high}"
+        setting = say(f"guard.{row['setting']}", language)
+        name = device.upper() if device == "cpu" else device
+        shown.append([row["precision"], name, setting, off, f"{row['two_replays']:.2g}", str(row["runs"])])
     return table(shown)
 
 

@@ -43,11 +43,11 @@ def changes(root: Path) -> list[Change] | None:
 
 def dates(root: Path) -> dict[str, tuple[str, str]]:
     """Id → when it came and when it last changed; empty where the history is not all there."""
-    seen: dict[str, tuple[str, str]] = {}
+    dated: dict[str, tuple[str, str]] = {}
     for change in reversed(changes(root) or []):
         for id in change.new + change.changed:
-            seen[id] = (seen.get(id, (change.when,))[0], change.when)
-    return seen
+            dated[id] = (dated.get(id, (change.when,))[0], change.when)
+    return dated
 
 
 def days(root: Path) -> list[tuple[str, str]]:

@@ -73,7 +73,7 @@ def _row(value: dict[str, Any], model: str, key: str, language: Language) -> Ite
     yield value["description"] if language == "en" else _in_chinese(model, key)
     if words := [f"`{word}`" for kind in _kinds(value) for word in kind.get("enum", ())]:
         yield say("keys.one-of", language, say("keys.between", language).join(words))
-    if links := [_link(it) for it in _models(value) if it not in PLAIN]:
+    if links := [_link(name) for name in _models(value) if name not in PLAIN]:
         yield say("keys.see", language, say("keys.between", language).join(links))
     if isinstance(value.get("default"), str | int) and not isinstance(value["default"], bool):
         yield say("keys.else", language, value["default"])
@@ -84,13 +84,13 @@ def _kinds(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if "enum" in value or "$ref" in value:
         yield value
     inner = [*value.get("anyOf", ()), *value.get("patternProperties", {}).values()]
-    for it in (*inner, value.get("items"), value.get("additionalProperties"), value.get("propertyNames")):
-        if isinstance(it, dict):
-            yield from _kinds(it)
+    for subschema in (*inner, value.get("items"), value.get("additionalProperties"), value.get("propertyNames")):
+        if isinstance(subschema, dict):
+            yield from _kinds(subschema)
 
 
 def _models(value: dict[str, Any]) -> list[str]:
-    names = [it["$ref"].rpartition("/")[2] for it in _kinds(value) if "$ref" in it]
+    names = [kind["$ref"].rpartition("/")[2] for kind in _kinds(value) if "$ref" in kind]
     return list(dict.fromkeys(names))
 
 
@@ -101,7 +101,9 @@ def _link(model: str) -> str:
 def _in_chinese(model: str, key: str) -> str:
     """As with its meaning in English, a key that a model takes from another has its words there."""
     said = _translated()
-    return next(said[it.__name__][key] for it in getattr(schema, model).__mro__ if key in said.get(it.__name__, {}))
+    return next(
+        said[base.__name__][key] for base in getattr(schema, model).__mro__ if key in said.get(base.__name__, {})
+    )
 
 
 @cache

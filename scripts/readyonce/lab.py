@@ -280,8 +280,9 @@ def together(
     jobs: Iterable[tuple[Variant, int]],
     python: Path,
     progress: Callable[[Observation], None] = lambda observation: None,
+    guard: Path | None = None,
 ) -> list[Observation]:
-    """Run each (variant, repeats) in one launch; one observation per repeat.
+    """Run each (variant, repeats) in one launch, beside a guard if one is named; one observation per repeat.
 
     A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch. What is to run alone
     runs so, each time.
@@ -295,7 +296,7 @@ def together(
         progress(observation)
 
     while pending:
-        for variant, ranks in _launch(incident, list(pending), python):
+        for variant, ranks in _launch(incident, list(pending), python, guard):
             pending.remove(variant)
             done(_from_ranks(catalog, variant, ranks))
         if pending:
@@ -449,8 +450,10 @@ def message_in(log: str) -> str:
 
 
 def torchrun(python: Path, processes: int) -> list[str | Path]:
-    # --standalone: a free port, in torch releases too where plain torchrun takes 29500.
-    return [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    # --standalone: a free port, in torch releases too where plain torchrun takes 29500. --no-python: torchrun itself
+    # starts a rank unbuffered; see `environment_of`.
+    options: list[str | Path] = ["--standalone", "--nproc-per-node", str(processes), "--no-python"]
+    return [python, "-m", "torch.distributed.run", *options, python]
 
 
 def log_of(scratch: Path | str) -> str:
@@ -527,7 +530,7 @@ def _compile_once(python: Path) -> None:
 
 @contextmanager
 def _extensions(bin_folder: Path, token: str) -> Iterator[Path]:
-    """A folder of this launch alone for what DeepSpeed compiles; the environment keeps what came out whole.
+    """A folder of this launch alone for what DeepSpeed compiles; the environment keeps what it compiled whole.
 
     torch locks such a folder even to load from it, a launch that is killed leaves its lock, and the next one
     would wait for it for ever, without a word.
@@ -540,14 +543,18 @@ def _extensions(bin_folder: Path, token: str) -> Iterator[Path]:
             if left.stat().st_mtime < time.time() - 86400:
                 shutil.rmtree(left, ignore_errors=True)
         try:
-            for library in kept.glob("*/*.so"):
-                # With their times: by these ninja sees that there is nothing to do.
-                shutil.copytree(library.parent, own / library.parent.name, ignore=shutil.ignore_patterns("lock"))
+            for folder in {library.parent for library in kept.glob("*/*.so")}:
+                try:  # with their times: by these ninja sees that there is nothing to do
+                    shutil.copytree(folder, own / folder.name, ignore=shutil.ignore_patterns("lock"))
+                except OSError:  # another launch is replacing it: this one compiles its own
+                    shutil.rmtree(own / folder.name, ignore_errors=True)
+            given = {library: _changed(library) for library in own.glob("*/*.so")}
             yield own
             kept.mkdir(parents=True, exist_ok=True)
             for library in own.glob("*/*.so"):
                 known = kept / library.parent.name
-                if (library.parent / "lock").exists() or _changed(library) <= _changed(known / library.name):
+                newest = max(given.get(library, 0), _changed(known / library.name))
+                if (library.parent / "lock").exists() or _changed(library) <= newest:
                     continue
                 shutil.rmtree(known, ignore_errors=True)  # of an older torch or DeepSpeed
                 with suppress(OSError):  # another launch was faster
@@ -601,7 +608,8 @@ def _sweep_shared_memory() -> None:
 
 def environment_of(bin_folder: Path) -> dict[str, str]:
     """The environment of a run: one thread a rank, no writes beside the repro, its own caches; of gloo's, see above."""
-    unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH")
+    # Unbuffered, a rank writes each argument of a `print` alone, and lines of two ranks mix.
+    unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "PYTHONUNBUFFERED")
     # accelerate reads settings from variables too: with ACCELERATE_USE_CPU it trains under DDP what asks for DeepSpeed.
     kept = {
         key: value for key, value in os.environ.items() if key not in unwanted and not key.startswith("ACCELERATE_")
@@ -654,7 +662,9 @@ def facts_of_command(
     """By the rules of the framework (`snippets/frameworks/`), after those of the tiny model (`FACTS` in tiny.py)."""
     script = with_lines((incident.folder / variant.script).read_text(encoding="utf-8"), variant.lines)
     stacks = lint_rules.stacks(catalog)
-    launches = [it for it in Reader(stacks).script(variant.script, script, incident.folder) if it.frameworks]
+    launches = [
+        launch for launch in Reader(stacks).script(variant.script, script, incident.folder) if launch.frameworks
+    ]
     if not launches:
         raise LabError(f"{incident.id}/{variant.script} runs no command of snippets/frameworks/")
     options = {name: option.value for name, option in launches[0].options.items()}
@@ -688,11 +698,11 @@ def summarise(
     for name in dict.fromkeys([*(observation.variant for observation in shared), *single]):
         repeats = [o for o in shared if o.variant == name]
         observed = [*repeats, *([single[name]] if name in single else [])]
-        seen = {(o.outcome, o.error) for o in observed}
+        outcomes = {(o.outcome, o.error) for o in observed}
         first = observed[0]
         figures: dict[str, Any] = {key: _median(getattr(o, key) for o in repeats or observed) for key in FIGURES}
-        if len(seen) > 1 or first.outcome == "teardown":
-            faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, seen))}")
+        if len(outcomes) > 1 or first.outcome == "teardown":
+            faults.append(f"{name}: its runs disagree, or end in teardown: {sorted(map(str, outcomes))}")
             continue
         runs.append(
             Run(
@@ -710,11 +720,11 @@ def summarise(
     return runs, faults
 
 
-def same_gradient_error(stored: float, seen: float) -> bool:
+def same_gradient_error(stored: float, observed: float) -> bool:
     """Within 10 % of each other. Below the limit of `match` both are rounding, which may differ."""
-    if max(stored, seen) <= MATCH:
+    if max(stored, observed) <= MATCH:
         return True
-    return abs(seen - stored) <= TOLERANCE * abs(stored)
+    return abs(observed - stored) <= TOLERANCE * abs(stored)
 
 
 def write(incident: Incident, evidence: Evidence) -> Path:

@@ -46,19 +46,23 @@ class News:
     def verdicts(self) -> dict[str, tuple[Verdict | None, Verdict]]:
         """Claim → before, after; None before where nobody had judged it."""
         old = self.before.verdicts if self.before else {}
-        return {name: (old.get(name), it) for name, it in self.after.verdicts.items() if old.get(name) != it}
+        return {
+            name: (old.get(name), verdict) for name, verdict in self.after.verdicts.items() if old.get(name) != verdict
+        }
 
     @property
     def fixed(self) -> bool:
         """Whether what a reader is told to type is another."""
-        steps = [(it.fix.option, it.fix.command, it.fix.code) for it in (self.before or self.after, self.after)]
+        steps = [
+            (state.fix.option, state.fix.command, state.fix.code) for state in (self.before or self.after, self.after)
+        ]
         return steps[0] != steps[1]
 
     @property
     def affected(self) -> list[Affected]:
         """Packages whose range is another, or that are named now."""
-        old = {_range(it) for it in self.before.affected} if self.before else set()
-        return [it for it in self.after.affected if _range(it) not in old]
+        old = {_range(entry) for entry in self.before.affected} if self.before else set()
+        return [entry for entry in self.after.affected if _range(entry) not in old]
 
     @property
     def runs(self) -> dict[str, Counter[Outcome]]:
@@ -74,7 +78,9 @@ class News:
     def turned(self) -> dict[tuple[str, str], tuple[Outcome, Outcome]]:
         """Environment and variant of each run that ends in another way than it did → before, after."""
         old = self.before.outcomes if self.before else {}
-        return {run: (old[run], it) for run, it in self.after.outcomes.items() if old.get(run, it) != it}
+        return {
+            run: (old[run], outcome) for run, outcome in self.after.outcomes.items() if old.get(run, outcome) != outcome
+        }
 
     def __bool__(self) -> bool:
         return bool(self.verdicts or self.fixed or self.affected or self.runs or self.turned)
@@ -102,7 +108,7 @@ def _states(root: Path, commit: str) -> dict[str, State] | None:
         with tarfile.open(fileobj=io.BytesIO(history.archive(root, commit, "snippets"))) as packed:
             packed.extractall(folder, filter="data")
         known = catalog.load(Path(folder))
-        if any(it.file.startswith(("snippets/RO-", "snippets/facts.yml")) for it in known.problems):
+        if any(problem.file.startswith(("snippets/RO-", "snippets/facts.yml")) for problem in known.problems):
             return None
         return {
             incident.id: State(
@@ -119,5 +125,5 @@ def _states(root: Path, commit: str) -> dict[str, State] | None:
         }
 
 
-def _range(it: Affected) -> tuple[str | None, str | None, str | None]:
-    return it.package, it.introduced, it.fixed
+def _range(entry: Affected) -> tuple[str | None, str | None, str | None]:
+    return entry.package, entry.introduced, entry.fixed

@@ -36,7 +36,7 @@ class Problem:
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
     """Each once, by file and line; what is under `snippets/` goes before the pages that are made of it."""
-    return sorted(set(problems), key=lambda it: (not it.file.startswith("snippets/"), it))
+    return sorted(set(problems), key=lambda problem: (not problem.file.startswith("snippets/"), problem))
 
 
 class CatalogError(Exception):
@@ -158,7 +158,7 @@ def explained(faults: list[ErrorDetails]) -> Iterator[tuple[Keys, str, str]]:
     for fault in faults:
         if fault["type"] == "extra_forbidden":
             *above, key = fault["loc"]
-            beside = [str(it[-1]) for it in missing if it[:-1] == (*above,)]
+            beside = [str(keys[-1]) for keys in missing if keys[:-1] == (*above,)]
             for name in get_close_matches(str(key), beside, 1):
                 meant[fault["loc"]] = name
                 missing.remove((*above, name))

@@ -85,6 +85,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "silent.md": overview.silent_runs(),
         "look-alikes.md": errors.look_alikes(),
         "changes.md": overview.changes(),
+        "two-hosts.md": overview.two_hosts(),
         "keys.md": keys.manual(language),
         "diagnose-links.md": diagnose_links(catalog),
         "diagnose-box.md": (catalog.root / "snippets" / "diagnose" / f"{language}.md").read_text(encoding="utf-8"),
@@ -94,8 +95,8 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         **guard.includes(catalog, language),
         **lint.includes(catalog, language),
     }
-    files |= {f"errors/{it.family}.md": errors.parts(it) for it in catalog.listed("own")}
-    files |= {f"errors/{it.source}": errors.look_alike(it) for it in catalog.listed("look-alikes")}
+    files |= {f"errors/{family.family}.md": errors.parts(family) for family in catalog.listed("own")}
+    files |= {f"errors/{family.source}": errors.look_alike(family) for family in catalog.listed("look-alikes")}
     for name, of_runs in catalog.tables.items():
         files[f"tables/{name}.md"] = runs_table(overview, catalog.fitting(of_runs.where)[0], "../incidents/")
     for incident in catalog.incidents.values():

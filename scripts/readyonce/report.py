@@ -18,7 +18,7 @@ def text(rules: Rules, answer: Answer, language: Language, colour: bool = False)
     lines = []
     if not family:
         named = [rules.families[name] for name in answer.json["words_of"]]
-        titles = [it["title"] for it in named]
+        titles = [candidate["title"] for candidate in named]
         lines += [line.replace("`", "") for line in _without_answer(rules, answer, language, titles)]
         if kind == "unknown" and (form := issue_form(rules, answer)):
             lines += ["", say(rules, "send", language, form)]
@@ -53,7 +53,7 @@ def text(rules: Rules, answer: Answer, language: Language, colour: bool = False)
         lines += ["", *_steps(rules, answer.json["fix"], language)]
     prefix = _prefix(rules, language)
     if kind == "fragment" and prefix:
-        lines += ["", *(f"{say(rules, 'more', language)}{colon}{prefix}{it['path']}" for it in named)]
+        lines += ["", *(f"{say(rules, 'more', language)}{colon}{prefix}{candidate['path']}" for candidate in named)]
     elif kind == "unknown" and answer.note in (None, "look") and prefix:
         lines += ["", f"{say(rules, 'doubt', language)}{colon}{prefix}guard/"]
     elif answer.note == "not-covered" and prefix:
@@ -77,7 +77,10 @@ def markdown(rules: Rules, answer: Answer, language: Language) -> str:
     if not error:
         named = [rules.families[name] for name in answer.json["words_of"]]
         lines += _without_answer(
-            rules, answer, language, [link(f"`{it['title'].replace('`', '')}`", it["path"]) for it in named]
+            rules,
+            answer,
+            language,
+            [link(f"`{candidate['title'].replace('`', '')}`", candidate["path"]) for candidate in named],
         )
     else:
         family = rules.families[error]
@@ -174,7 +177,7 @@ def _forms(fix: dict[str, Any]) -> list[tuple[dict[str, Any], bool]]:
 
 
 def _head(rules: Rules, form: dict[str, Any], fix: dict[str, Any], language: Language) -> str:
-    title = next(it["title"][language] for it in rules.data["frameworks"] if it["name"] == form["stack"])
+    title = next(stack["title"][language] for stack in rules.data["frameworks"] if stack["name"] == form["stack"])
     if form["stack"] == fix["stack"]:
         title += say(rules, "brackets", language, say(rules, "in-log", language))
     proof = say(rules, f"proof-{form['proof']}", language)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from readyonce import frameworks, links
+from readyonce import articles, frameworks, links
 from readyonce.catalog import Catalog, Incident
 from readyonce.project import LANGUAGES, Language
 from readyonce.schema import Question
@@ -44,7 +44,8 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                 "titles": [incident.meta.title[language] for language in LANGUAGES],
                 "short": incident.meta.short.model_dump(),
                 "fix": incident.meta.fix.text.model_dump(),
-                "option": incident.meta.fix.option,
+                "code": articles.fix_of(catalog, incident),
+                "language": incident.meta.fix.language,
                 "stack": frameworks.stack_of(catalog, incident.meta.fix.command),
                 "hints": [
                     {"any": hint.any, "weight": hint.weight, "why": hint.why.model_dump()}
@@ -69,7 +70,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
 
 def look_at(incident: Incident) -> list[dict[str, Any]]:
     """The code that can be an incident's, where no error tells."""
-    return [it.model_dump(include={"all", "none"}) | {"why": it.why.model_dump()} for it in incident.meta.look]
+    return [look.model_dump(include={"all", "none"}) | {"why": look.why.model_dump()} for look in incident.meta.look]
 
 
 def _question(question: Question) -> dict[str, str]:

@@ -257,6 +257,10 @@ class Fix(Model):
             raise ValueError("write `option:` with its `command:`, or `code:`")
         return self
 
+    @property
+    def language(self) -> str:
+        return "bash" if self.option else "python"
+
 
 class Hint(Model):
     """What else in a log speaks for this incident: any of these strings."""
@@ -360,7 +364,13 @@ class Environment(Model):
     backend: str = ""
     gloo_threads: int | None = None  # of each process group; torch's own number is two
     world_size: int
+    hosts: int = 1
     versions: dict[str, str]
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is `current` once more, at another place: one process on a GPU, or two hosts."""
+        return self.world_size == 1 or self.hosts > 1
 
 
 GUARD = "snippets/guard/readyonce_guard.py"
@@ -616,7 +626,7 @@ class Versions(Model):
 
     @property
     def range(self) -> str:
-        return ", ".join(f"{sign} {it}" for sign, it in (("≥", self.since), ("<", self.before)) if it)
+        return ", ".join(f"{sign} {release}" for sign, release in (("≥", self.since), ("<", self.before)) if release)
 
 
 class Form(Versions):
@@ -641,7 +651,7 @@ class Form(Versions):
 
     @model_validator(mode="after")
     def _shown_once_and_proven(self) -> Form:
-        shown = [it for it in (self.code, self.option, self.yaml) if it]
+        shown = [snippet for snippet in (self.code, self.option, self.yaml) if snippet]
         if len(shown) > 1 or (not shown and not self.text):
             raise ValueError("write one of `code:`, `option:` and `yaml:`, or `text:` where it cannot be set")
         if not self.run and not self.sources:

@@ -71,7 +71,7 @@ def build(root: Path, take_along: bool = True) -> int:
     }
     if not _make(root, [*pages.values(), *offline.values()]) or not _make(root, [*books.values()]):
         return 1
-    names = {name for it in known.incidents.values() for name in it.variants if "-" in name}
+    names = {name for incident in known.incidents.values() for name in incident.variants if "-" in name}
     for part in (*pages.values(), *offline.values()):
         slim.without_names(part.output, names)
     headers = root / "build" / "policy"
@@ -149,7 +149,9 @@ def _pages(root: Path, name: str, config: str, language: Language, downloads: st
 
 
 def _book(root: Path, known: catalog.Catalog, language: Language, pages: Part, edition: str) -> Part:
-    date = max(evidence.environment.date for it in known.incidents.values() for evidence in it.evidence.values())
+    date = max(
+        evidence.environment.date for incident in known.incidents.values() for evidence in incident.evidence.values()
+    )
     digest = hashlib.sha256(f"{pages.digest} {date}".encode())
     here = Path(__file__).parent
     for path in (
@@ -232,7 +234,7 @@ def _pack(parts: list[tuple[str, Path]], target: Path, stamp: Path, digest: str)
     stamp.unlink(missing_ok=True)
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w") as packed:
-        for path, source in sorted(_files(parts).items(), key=lambda it: it[0].as_posix()):
+        for path, source in sorted(_files(parts).items(), key=lambda file: file[0].as_posix()):
             if path.as_posix().removeprefix("zh/") not in NOT_OFFLINE:
                 entry = zipfile.ZipInfo(f"readyonce-offline/{path.as_posix()}")  # dated 1980
                 entry.external_attr = 0o644 << 16
@@ -295,14 +297,19 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
 
 def serve(root: Path, port: int, open_browser: bool = False) -> int:
     """Build, serve on loopback until Ctrl-C, and build again whenever a source is saved."""
-    if code := build(root, take_along=False):
-        return code
     handler = functools.partial(_Quiet, directory=root / "site")
-    try:
+    try:  # before the build: who asks for a port that is taken need not wait for it
         server = http.server.ThreadingHTTPServer(("127.0.0.1", port), handler)
     except OSError as error:
         print(f"Port {port} cannot be had ({error.strerror}). Try: readyonce serve --port 0", file=sys.stderr)
         return 1
+    with server:
+        if code := build(root, take_along=False):
+            return code
+        return _serve(root, server, open_browser)
+
+
+def _serve(root: Path, server: http.server.ThreadingHTTPServer, open_browser: bool) -> int:
     address = f"http://127.0.0.1:{server.server_port}/"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     changed = threading.Event()
@@ -321,7 +328,6 @@ def serve(root: Path, port: int, open_browser: bool = False) -> int:
         observer.stop()
         observer.join()
         server.shutdown()
-        server.server_close()
     return 0
 
 

@@ -58,9 +58,9 @@ def judge(catalog: Catalog, incident: Incident, name: str) -> Judgement:
     found, undecided = catalog.fitting(claim.scope) if claim.scope is not None else ([], 0)
     if claim.explanation:  # what both explanations predict alike decides nothing between them
         found = [
-            it
-            for it in found
-            if first_fitting(catalog, claim.otherwise, it) not in (None, predicted_for(catalog, claim, it))
+            observed
+            for observed in found
+            if first_fitting(catalog, claim.otherwise, observed) not in (None, predicted_for(catalog, claim, observed))
         ]
     runs = tuple(
         Judged(

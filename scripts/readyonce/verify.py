@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from readyonce import lab, launch
 from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.facts import Value
 from readyonce.lab import LabError, Observation
 from readyonce.schema import Environment, Evidence, Guard, Run
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,9 @@ class _Ticker:
     progress: Callable[[str], None]
     done: int = 0
 
-    def __call__(self, seen: Observation) -> None:
+    def __call__(self, observation: Observation) -> None:
         self.done += 1
-        self.progress(f"{self.label}: {self.done} of {self.total}  {seen.variant}")
+        self.progress(f"{self.label}: {self.done} of {self.total}  {observation.variant}")
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def tasks(
 ) -> Iterator[tuple[Incident, Task]]:
     """What there is to run: of each environment the incidents that have it, whole."""
     for environment in environments:
-        for incident in (it for it in incidents if environment in it.environments):
+        for incident in (candidate for candidate in incidents if environment in candidate.environments):
             if task := _task(incident, environment, wanted):
                 yield incident, task
 
@@ -104,17 +106,15 @@ def _task(incident: Incident, environment: str, wanted: Wanted) -> Task | None:
         watched = [
             run.variant
             for run in (recorded.runs if recorded else [])
-            if not incident.variants[run.variant].is_command
-            and run.outcome != "hang"
-            and not (wanted.missing and run.guard)
+            if _can_watch(incident.variants[run.variant], run.outcome) and not (wanted.missing and run.guard)
         ]
         return Task(environment, incident.id, tuple(watched)) if watched else None
-    variants = [name for name, it in incident.variants.items() if environment in it.declared]
+    variants = [name for name, variant in incident.variants.items() if environment in variant.declared]
     if wanted.missing:
         variants = [name for name in variants if not incident.run(name, environment)]
         if not variants:
             return None
-    unusable = [name for name, it in incident.variants.items() if environment in it.unusable]
+    unusable = [name for name, variant in incident.variants.items() if environment in variant.unusable]
     commands = [command for command, where in incident.meta.commands.items() if environment in where]
     return Task(environment, incident.id, tuple(variants), tuple(unusable), tuple(commands))
 
@@ -139,20 +139,22 @@ def measure(known: Catalog, task: Task, wanted: Wanted) -> Measured:
     variants = [incident.variants[name] for name in task.variants]
     if wanted.guard:
         return Measured(guard=_watched(known, incident, variants, python, wanted, task.label))
-    seen = _run(known, incident, environment, variants, [incident.variants[it] for it in task.unusable], python, wanted)
+    observed = _run(
+        known, incident, environment, variants, [incident.variants[name] for name in task.unusable], python, wanted
+    )
     if not wanted.write:
-        return Measured(seen)
+        return Measured(observed)
     described = lab.describe(environment, python)
     facts = lab.facts_of(known, incident, variants, python, described.versions)
-    measured = Measured(seen, described, facts)
-    if any(_judge(incident, environment, seen, "", against_stored=False)) or _disagreeing(measured):
+    measured = Measured(observed, described, facts)
+    if any(_judge(incident, environment, observed, "", against_stored=False)) or _disagreeing(measured):
         return measured  # it will not be stored: no more is needed
-    if environment == "current":
-        still = (it for it in variants if not it.is_command and it.declared[environment].outcome != "hang")
+    if environment == "current" or _was_watched(incident.evidence.get(environment)):
+        still = [variant for variant in variants if _can_watch(variant, variant.declared[environment].outcome)]
         measured.guard = dict(lab.guarded(known, incident, still, python))
-        if gpu := lab.gpu():
-            mine = replace(incident, variants={it.name: it for it in variants})
-            measured.one_device = lab.on_one_device(known, mine, gpu, python)
+    if environment == "current" and (gpu := lab.gpu()):
+        mine = replace(incident, variants={variant.name: variant for variant in variants})
+        measured.one_device = lab.on_one_device(known, mine, gpu, python)
     measured.options = {command: lab.options_of(python, command) for command in task.commands}
     return measured
 
@@ -172,17 +174,17 @@ def conclude(known: Catalog, incident: Incident, environment: str, parts: list[M
     """Judge what the tasks of an incident showed, the parts of one environment, and store it where that is wanted and
     nothing speaks against it. Returns a text for each difference."""
     if wanted.guard:
-        return _watch(incident, environment, {name: it for part in parts for name, it in part.guard.items()}, wanted)
+        return _watch(incident, environment, _joined(part.guard for part in parts), wanted)
     label = f"{incident.id} in {environment}"
-    seen = _Seen(
-        [it for part in parts for it in part.seen.together],
-        {name: it for part in parts for name, it in part.seen.alone.items()},
-        [it for part in parts for it in part.seen.unusable],
+    observed = _Seen(
+        [observation for part in parts for observation in part.seen.together],
+        _joined(part.seen.alone for part in parts),
+        [observation for part in parts for observation in part.seen.unusable],
     )
-    faults = list(_judge(incident, environment, seen, label, against_stored=not wanted.write))
+    faults = list(_judge(incident, environment, observed, label, against_stored=not wanted.write))
     if wanted.write:
-        return faults + _store(known, incident, environment, parts, seen, wanted, label, sound=not faults)
-    count = len(seen.together) + len(seen.alone)
+        return faults + _store(known, incident, environment, parts, observed, wanted, label, sound=not faults)
+    count = len(observed.together) + len(observed.alone)
     print(f"{label}: {count} {'run' if count == 1 else 'runs'}", flush=True)
     return faults
 
@@ -197,42 +199,42 @@ def _run(
     wanted: Wanted,
 ) -> _Seen:
     """Repros together, repeated by their outcome; alone too when it is to be written; then the frameworks' commands."""
-    seen, label = _Seen(), f"{incident.id} in {environment}"
-    repros = [it for it in variants if not it.is_command]
-    commands = [it for it in variants if it.is_command]
+    observed, label = _Seen(), f"{incident.id} in {environment}"
+    repros = [repro for repro in variants if not repro.is_command]
+    commands = [command for command in variants if command.is_command]
     if not wanted.isolated and repros:
         # A variant that hangs would take the others' launch with it.
-        hanging = [it for it in repros if it.declared[environment].outcome == "hang"]
-        jobs = [(it, lab.REPEATS[it.declared[environment].outcome]) for it in repros if it not in hanging]
+        hanging = [repro for repro in repros if repro.declared[environment].outcome == "hang"]
+        jobs = [(repro, lab.REPEATS[repro.declared[environment].outcome]) for repro in repros if repro not in hanging]
         tick = _Ticker(label, sum(repeats for _, repeats in jobs) + len(hanging), wanted.progress)
-        seen.together = lab.together(known, incident, jobs, python, tick)
+        observed.together = lab.together(known, incident, jobs, python, tick)
         for variant in hanging:
-            seen.together.append(lab.alone(known, incident, variant, python))
-            tick(seen.together[-1])
+            observed.together.append(lab.alone(known, incident, variant, python))
+            tick(observed.together[-1])
     if wanted.isolated or wanted.write:
         tick = _Ticker(label, len(repros), wanted.progress)
         for observation in lab.each_alone(known, incident, repros, python):
-            seen.alone[observation.variant] = observation
+            observed.alone[observation.variant] = observation
             tick(observation)
     if commands or unusable:
         tick = _Ticker(label, len(commands) + len(unusable), wanted.progress)
         with launch.Commands(known, incident, python) as started:
             for variant in commands:
-                seen.alone[variant.name] = started.run(variant)
-                tick(seen.alone[variant.name])
+                observed.alone[variant.name] = started.run(variant)
+                tick(observed.alone[variant.name])
             for variant in unusable:
                 ended = started.run(variant) if variant.is_command else lab.alone(known, incident, variant, python)
-                seen.unusable.append(ended)
+                observed.unusable.append(ended)
                 tick(ended)
     wanted.progress("")
-    return seen
+    return observed
 
 
-def _judge(incident: Incident, environment: str, seen: _Seen, label: str, against_stored: bool) -> Iterator[str]:
-    for ended in seen.unusable:
+def _judge(incident: Incident, environment: str, observed: _Seen, label: str, against_stored: bool) -> Iterator[str]:
+    for ended in observed.unusable:
         if ended.outcome == "match" or ended.error:
             yield f"{label}: {ended.variant}: declared unusable, saw {ended.short}: declare that instead"
-    for run in [*seen.together, *seen.alone.values()]:
+    for run in [*observed.together, *observed.alone.values()]:
         declared = incident.variants[run.variant].declared[environment]
         if not run.agrees_with(declared):
             details = run.message or run.log[-3000:]
@@ -252,14 +254,14 @@ def _store(
     incident: Incident,
     environment: str,
     parts: list[Measured],
-    seen: _Seen,
+    observed: _Seen,
     wanted: Wanted,
     label: str,
     sound: bool,
 ) -> list[str]:
     """Write the evidence, when all is `sound` and all repeats agree; returns why not."""
-    facts = {name: value for part in parts for name, value in part.facts.items()}
-    runs, disagreeing = lab.summarise(seen.together, seen.alone, facts)
+    facts = _joined(part.facts for part in parts)
+    runs, disagreeing = lab.summarise(observed.together, observed.alone, facts)
     described, apart = _described(parts)
     if disagreeing or apart or not sound:
         faults = [f"{label}: {line}" for line in (*disagreeing, *apart)]
@@ -269,16 +271,16 @@ def _store(
         if stored.environment.versions != described.versions:
             return [f"{label}: its versions are not those of the stored runs: run it without --missing"]
         runs = [*stored.runs, *runs]
-    runs = _with_guard(runs, {name: words for part in parts for name, words in part.guard.items()})
+    runs = _with_guard(runs, _joined(part.guard for part in parts))
     evidence = Evidence(
         environment=described,
-        options={command: options for part in parts for command, options in part.options.items()},
+        options=_joined(part.options for part in parts),
         runs=_in_order(incident, runs),
-        unusable=_in_order(incident, lab.summarise([], {it.variant: it for it in seen.unusable}, facts)[0]),
+        unusable=_in_order(incident, lab.summarise([], {run.variant: run for run in observed.unusable}, facts)[0]),
     )
     print(f"{label}: wrote {lab.write(incident, evidence).relative_to(known.root)}", flush=True)
-    if (on_gpu := [it.one_device for it in parts if it.one_device]) and len(on_gpu) == len(parts):
-        runs = _in_order(incident, [run for it in on_gpu for run in it.runs])
+    if (on_gpu := [part.one_device for part in parts if part.one_device]) and len(on_gpu) == len(parts):
+        runs = _in_order(incident, [run for partial in on_gpu for run in partial.runs])
         print(
             f"{label}: wrote {lab.write(incident, on_gpu[0].model_copy(update={'runs': runs})).relative_to(known.root)}",
             flush=True,
@@ -286,15 +288,19 @@ def _store(
     return []
 
 
+def _joined(parts: Iterable[dict[str, T]]) -> dict[str, T]:
+    return {name: value for part in parts for name, value in part.items()}
+
+
 def _described(parts: list[Measured]) -> tuple[Environment, list[str]]:
     """The one environment of all parts, and how they differ where it is not one: evidence names one only."""
-    descriptions = [it.described for it in parts if it.described]
-    latest = max(descriptions, key=lambda it: it.date)
-    words = [it.model_dump(exclude={"date"}) for it in descriptions]
+    descriptions = [part.described for part in parts if part.described]
+    latest = max(descriptions, key=lambda description: description.date)
+    words = [description.model_dump(exclude={"date"}) for description in descriptions]
     apart = [
-        f"its files were run with {key} that differ: {' and '.join(sorted({str(it[key]) for it in words}))}"
+        f"its files were run with {key} that differ: {' and '.join(sorted({str(dump[key]) for dump in words}))}"
         for key in words[0]
-        if any(it[key] != words[0][key] for it in words)
+        if any(dump[key] != words[0][key] for dump in words)
     ]
     return latest, apart
 
@@ -305,6 +311,11 @@ def _in_order(incident: Incident, runs: list[Run]) -> list[Run]:
 
 
 # ------------------------------------------------------------------------------ the guard
+
+
+def _can_watch(variant: Variant, outcome: str) -> bool:
+    """The guard watches a launch of many: a command has its own, and one that hangs would take the others with it."""
+    return not variant.is_command and outcome != "hang"
 
 
 def _watched(
@@ -333,6 +344,10 @@ def _watch(incident: Incident, environment: str, said: dict[str, dict[str, Any] 
     ]
 
 
+def _was_watched(evidence: Evidence | None) -> bool:
+    return evidence is not None and any(run.guard for run in evidence.runs)
+
+
 def _with_guard(runs: list[Run], said: dict[str, dict[str, Any] | None]) -> list[Run]:
     """The runs with what the guard said of them, where it was there."""
     given = {name: Guard(**words) if words else None for name, words in said.items()}
@@ -345,7 +360,7 @@ def _with_guard(runs: list[Run], said: dict[str, dict[str, Any] | None]) -> list
 def rewrite_facts(known: Catalog, say: Callable[[str], None] = print) -> None:
     """A word of the vocabulary changed: the runs need not be run again for it."""
     for incident in known.incidents.values():
-        for name, evidence in (incident.evidence | incident.one_device).items():
+        for name, evidence in (incident.evidence | incident.elsewhere).items():
             own = lab.folder(known.root, name) / "bin" / "python"
             python = own if own.is_file() else lab.interpreter(known.root, "current", say)
             variants = [incident.variants[run.variant] for run in evidence.runs]

@@ -23,7 +23,7 @@ def of(language: Language) -> dict[str, str]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C, where there is one
     read = yaml.load((HERE / f"words.{language}.yml").read_text(encoding="utf-8"), loader)
     for key, said in read.items():
-        words |= {f"{key}.{inner}": it for inner, it in said.items()} if isinstance(said, dict) else {key: said}
+        words |= {f"{key}.{inner}": text for inner, text in said.items()} if isinstance(said, dict) else {key: said}
     return words
 
 

@@ -3,7 +3,8 @@
 Jobs of the truth set as Slurm lays them, a file for each rank; above what a rank says stand lines of other jobs' progress, with
 other numbers in each file, until it is large. Against `grep -F -c` with the strings that the rules hold, over the same files and
 with as many processes (xargs -P), in turn: seconds on the clock and seconds of CPU. Others on the machine change the first more
-than the second. Memory: the most that one process held, while it read the first tenth of the files, and all of them.
+than the second. Memory: the most that the process held that collects the answers, and the most that a worker held, while the first
+tenth of the files was read, and all of them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from support.logs import RULES
 
 BLOCK = 256 << 10  # bytes of progress, of which files are made
 _NUMBER = re.compile(rb"(?<=\.)\d+|(?<=step )\d+")
-Cost = tuple[float, float, int]  # seconds on the clock, seconds of CPU, bytes
+Cost = tuple[
+    float, float, list[int]
+]  # seconds on the clock, seconds of CPU, bytes of the first process and of its children
 
 
 def main() -> None:
@@ -54,7 +57,7 @@ def main() -> None:
             our_clock, our_cpu, memory = measured(ours, failed, workers)
             print(
                 f"{workers} at once: grep {clock:.1f} s, {cpu:.1f} s of CPU; triage {our_clock:.1f} s, {our_cpu:.1f} s of CPU, "
-                f"{real / 1e6 / our_clock:.0f} MB a second, {memory >> 20} MiB a process\n"
+                f"{real / 1e6 / our_clock:.0f} MB a second, {memory[1] >> 20} MiB a worker\n"
                 f"  {our_clock / clock:.2f} times grep on the clock, {our_cpu / cpu:.2f} times in CPU (aim: at most 3)",
                 flush=True,
             )
@@ -62,7 +65,10 @@ def main() -> None:
         for path in paths[: len(paths) // 10]:
             (some / path.name).hardlink_to(path)
         *_, less = measured([sys.executable, "-m", "readyonce", "triage", str(some)], None, 1)
-        print(f"memory: {less >> 20} MiB for a tenth of the files, {memory >> 20} MiB for all (aim: at most 300, flat)")
+        for who, few, many in zip(("what collects", "a worker"), less, memory):
+            print(
+                f"memory, {who}: {few >> 20} MiB for a tenth of the files, {many >> 20} MiB for all (aim: at most 300, flat)"
+            )
 
 
 def progress() -> list[bytes]:
@@ -114,17 +120,20 @@ def generated(folder: Path, count: int, size: int) -> tuple[list[Path], int]:
     return paths, failed
 
 
-def measured(command: list[str], failed: int | None = None, workers: int = 0) -> Cost:
+def measured(command: list[str], failed: int | None = None, at_once: int = 0) -> Cost:
     """What a command took. With `failed`: it is triage, and must say that so many jobs failed."""
-    before, most, began = resource.getrusage(resource.RUSAGE_CHILDREN), [0], time.monotonic()
-    environment = os.environ | {"LC_ALL": "C"} | ({"DASK_NUM_WORKERS": str(workers)} if workers else {})
+    before, most, began = resource.getrusage(resource.RUSAGE_CHILDREN), [0, 0], time.monotonic()
+    environment = os.environ | {"LC_ALL": "C"} | ({"DASK_NUM_WORKERS": str(at_once)} if at_once else {})
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
     def watch() -> None:
         while process.poll() is None:
             try:
-                for it in [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]:
-                    most[0] = max(most[0], it.memory_info().rss)
+                first = psutil.Process(process.pid)
+                most[0] = max(most[0], first.memory_info().rss)
+                # A child that has just been forked still holds its parent's memory.
+                workers = [it for it in first.children(recursive=True) if time.time() - it.create_time() > 1]
+                most[1] = max([most[1], *(it.memory_info().rss for it in workers)])
             except psutil.Error:
                 continue
             time.sleep(0.2)
@@ -136,7 +145,7 @@ def measured(command: list[str], failed: int | None = None, workers: int = 0) ->
     clock = time.monotonic() - began
     assert failed is None or f"{failed}  failed" in said, said[:2000]
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return clock, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, most[0]
+    return clock, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, most
 
 
 if __name__ == "__main__":

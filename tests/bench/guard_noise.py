@@ -100,7 +100,9 @@ def main():
     if dist.get_rank() == 0 and options.json:
         name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
         told = {"torch": torch.__version__, "device": name, "processes": options.processes, "rows": rows}
-        Path(options.json).write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+        path = Path(options.json)
+        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+        path.write_text(json.dumps([*runs, told], indent=1) + "\n", encoding="utf-8")
     dist.barrier()
     os._exit(0)
 

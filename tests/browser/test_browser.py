@@ -1,5 +1,7 @@
 """The built wiki in a real browser: no request leaves, nothing overflows, the languages lead to each other."""
 
+import re
+
 import pytest
 
 from support.browser import visit, wait_until
@@ -16,19 +18,36 @@ def test_every_page_keeps_to_itself_and_to_the_screen(browser, strict, names):
     at 1280 no table that hides a column, also in what is folded."""
     cut = """[...document.querySelectorAll("article .md-typeset__scrollwrap")]
         .filter(it => it.scrollWidth > it.clientWidth + 1).map(it => it.innerText.slice(0, 60))"""
+    schemes = """[1, 2].map(() => {
+        document.querySelector(".ro-scheme").click()
+        return document.documentElement.dataset.mdColorScheme
+    })"""
     for name, page, requests, complaints in visit(browser, strict, names):
-        schemes = set()
-        for _ in range(2):
-            schemes.add(page.evaluate("document.body.getAttribute('data-md-color-scheme')"))
-            for width in (390, 1280):
-                page.set_viewport_size({"width": width, "height": 844})
-                wait_until(page, f"document.documentElement.scrollWidth <= {width}")  # the theme puts tables into boxes
-            page.click("label[for^=__palette]:visible")
-        assert schemes == {"default", "slate"}, name
+        for width in (390, 1280):
+            page.set_viewport_size({"width": width, "height": 844})
+            wait_until(page, f"document.documentElement.scrollWidth <= {width}")  # after a change of width
+        assert sorted(page.evaluate(schemes)) == ["default", "slate"], name
         assert requests and all(url.startswith((strict, "data:", "blob:")) for url in requests), (name, requests)
         page.evaluate("document.querySelectorAll('details').forEach(folded => folded.open = true)")
         assert not (tables := page.evaluate(cut)), (name, tables)
         assert not complaints, (name, complaints)
+
+
+@pytest.mark.parametrize("name", ["decision/", "zh/decision/"])
+def test_what_is_read_stands_in_the_page_before_a_script_has_come(browser, address, name):
+    """Dark where the system is, tables in their boxes, the picker's first answer."""
+    with browser.new_context(color_scheme="dark") as opened:
+        page = opened.new_page()
+        page.route("**/*.js", lambda route: route.abort())
+        page.goto(address + name)
+        assert page.evaluate("document.documentElement.dataset.mdColorScheme") == "slate"
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert max(map(int, re.findall(r"\d+", ground))) < 64, ground
+        header = page.evaluate("getComputedStyle(document.querySelector('.md-header')).backgroundColor")
+        theme = page.locator("meta[name=theme-color]").get_attribute("content")
+        assert [int(it) for it in re.findall(r"\d+", header)] == list(bytes.fromhex(theme[1:]))
+        assert page.locator("article table").count() == page.locator(".md-typeset__scrollwrap table").count() > 1
+        assert "use_reentrant=False" in page.locator(".ro-pick-answer").inner_text()
 
 
 @pytest.mark.parametrize("name", ["", "incidents/RO-0001/", "diagnose/"])  # of all: test_site.py
@@ -36,7 +55,7 @@ def test_language_switch_leads_to_the_same_page_and_back(browser, address, name)
     for _, page, _, _ in visit(browser, address, [name]):
         page.click(".ro-language")
         assert page.url == f"{address}zh/{name}"
-        assert page.evaluate("document.documentElement.lang") == "zh-Hans"
+        assert page.locator("html").get_attribute("lang") == "zh-Hans"  # waits for the page that the address promises
         page.click(".ro-language")
         assert page.url == address + name
 
@@ -93,6 +112,9 @@ def test_first_screen_of_an_incident_has_the_fix(browser, address):
             assert block.bounding_box()["y"] + block.bounding_box()["height"] < 844
 
 
+# Frameworks of which a reader sees no tab, or only a part of it.
+CUT_OFF = """() => [...document.querySelectorAll(".tabbed-labels > label")].filter(it => it.offsetParent
+    && it.getBoundingClientRect().right > it.parentElement.getBoundingClientRect().right + 1).map(it => it.textContent)"""
 ARTICLES = [f"{language}incidents/{id}/" for id in KNOWN.incidents for language in ("", "zh/")]
 
 
@@ -122,6 +144,7 @@ def test_an_error_page_answers_in_order(browser, address):
         tops = [page.locator(f"article {part}").first.bounding_box()["y"] / 800 for part in parts]
         assert tops == sorted(tops) and tops[2] < 2, (name, tops)
         assert page.locator("article pre").first.inner_text().strip().count("\n") <= 1, name
+        assert not page.evaluate(CUT_OFF), name
         assert page.locator(".ro-flow li").count() == 3, name
 
 

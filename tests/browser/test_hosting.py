@@ -51,6 +51,7 @@ def test_not_found_behind_nginx(browser, address):
         assert [c for c in complaints if "Failed to load resource" not in c] == [missing], complaints
         assert len(complaints) == 2 and len(requests) > 3
         page.click('article a[hreflang="zh"] >> nth=0')
+        page.wait_for_load_state()
         assert "RO-" in page.title()
 
 

@@ -127,7 +127,7 @@ def test_both_engines_say_the_same_of_the_frameworks_own_commands(twin, command,
     asked = []
     for observed in COMMANDS:
         script = (observed.incident.folder / observed.variant.script).read_text(encoding="utf-8")
-        evidence = (observed.incident.evidence | observed.incident.one_device)[observed.environment]
+        evidence = observed.incident.evidence[observed.environment]
         versions = {name.lower(): release for name, release in evidence.environment.versions.items()}
         text = lab.with_lines(script, observed.variant.lines)
         asked += [(text, language, "run.sh", versions), (text, language, "run.sh", {})]

@@ -12,14 +12,20 @@ SHOWN = ".ro-pick-answer"
 
 
 def stored(page, key):
-    """The answer that stands in the page for a choice."""
+    """The answer that stands in the page for a choice, and the settings whose option goes with it."""
     return page.evaluate(
         """key => {
             const all = [...document.querySelectorAll(".ro-pick li")]
-            return (all.find(it => it.dataset.for.split(" ").includes(key)) ?? all[0]).textContent
+            const found = all.find(it => it.dataset.for.split(" ").includes(key)) ?? all[0]
+            return [found.textContent, found.dataset.option]
         }""",
         key,
     )
+
+
+def shown(page):
+    seen = page.locator(".ro-pick div[data-option]:visible").evaluate_all("all => all.map(it => it.dataset.option)")
+    return [page.text_content(SHOWN), *(seen or [""])]
 
 
 @pytest.mark.parametrize("language", ["", "zh/"])
@@ -40,25 +46,30 @@ def test_it_shows_the_answer_to_what_is_chosen(browser, strict, disk, name, lang
                 for tuning in ("any", "lora", "full", "part"):
                     asked["tuning"].select_option(tuning)
                     version = asked["version"].input_value()
-                    assert page.text_content(SHOWN) == stored(page, f"{strategy}/{use}/{tuning}/{version}")
-                    seen.add(page.text_content(SHOWN))
-        assert len(seen) > 10
+                    assert shown(page) == stored(page, f"{strategy}/{use}/{tuning}/{version}")
+                    seen.add(tuple(shown(page)))
+        assert len(seen) > 10 and {option for _, option in seen} == {"", "checkpointing", "checkpointing find-unused"}
         asked["use"].select_option("once")
         assert asked["version"].is_visible()
         answers = []
         for version in ("deepspeed=0.19.2", "deepspeed=0.19.8"):
             asked["version"].select_option(version)
             asked["tuning"].select_option("lora")
-            answers.append(page.text_content(SHOWN))
+            answers.append(shown(page))
             assert answers[-1] == stored(page, f"zero-3/once/lora/{version}")
         assert answers[0] != answers[1]
         # Its link leads to a row of the table; the address leads back to the choice.
         link = page.url
         page.click(f"{SHOWN} a[href='#zero-3-once']")
         assert page.locator("#zero-3-once").is_visible()
+        above = page.evaluate(
+            """() => document.querySelector(".ro-decision tr:has(:target)").getBoundingClientRect().top
+                - document.querySelector(".ro-decision table:has(:target) thead th").getBoundingClientRect().bottom"""
+        )
+        assert above >= 0, above  # nothing of it lies below the table's head, which stays
         page.goto("about:blank")
         page.goto(link)
-        assert page.text_content(SHOWN) == answers[1]
+        assert shown(page) == answers[1]
         assert not complaints
 
 
@@ -72,7 +83,7 @@ def test_it_is_used_by_keyboard_and_read_aloud(browser, strict):
         page.keyboard.press("Tab")
         page.keyboard.type("LoRA")
         assert page.url.endswith("#pick=zero-3/once/lora/any")
-        assert page.text_content(SHOWN) == stored(page, "zero-3/once/lora/any")
+        assert shown(page) == stored(page, "zero-3/once/lora/any")
 
 
 def test_without_scripts_the_tables_are_all(browser, strict):

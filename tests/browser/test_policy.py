@@ -91,6 +91,10 @@ def test_a_script_that_got_into_a_page_does_not_run(browser, address, how):
     for _, page, _, complaints in visit(browser, address, [""]):
         page.evaluate(holes[how])
         page.wait_for_timeout(300)
+        for _ in range(100):  # a busy browser tells it late
+            if any("stopped by" in complaint for complaint in complaints):
+                break
+            page.wait_for_timeout(50)
         assert not broken(page) and any("stopped by" in complaint for complaint in complaints), complaints
 
 

@@ -9,6 +9,7 @@ import re
 import pytest
 import yaml
 
+from support.browser import wait_until
 from support.project import KNOWN, TESTS
 
 PREFIX = {"en": "", "zh": "zh/"}
@@ -82,6 +83,28 @@ def judge(capsys, search, what: str, queries: list[tuple[str, set[str]]]) -> Non
         print(f"\nsearch, {language}, {what}: of {len(ranks)}, first {first}, in the first three {three}")
     print("\n".join(lines))
     assert not missed, "\n".join(missed)
+
+
+@pytest.mark.parametrize("language", PREFIX.values())
+def test_what_is_typed_before_all_scripts_have_come_is_found(browser, address, language):
+    """On a slow line the theme's own search is there first, and takes each hyphen for an operator."""
+    held = []
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.route("**/javascripts/search.js", lambda route: held.append(route))
+        page.goto(address + language, wait_until="commit")
+        wait_until(page, f"document.querySelector('{FIELD}') !== null")
+        for _ in range(100):
+            page.keyboard.press("/")
+            if page.evaluate(f"document.activeElement.matches('{FIELD}')"):
+                break
+            page.wait_for_timeout(50)
+        page.keyboard.insert_text("--gradient_checkpointing")
+        page.keyboard.press("Shift")
+        wait_until(page, "/^No |没有/.test(document.querySelector('.md-search-result__meta').textContent.trim())")
+        held[0].continue_()
+        page.wait_for_selector(".md-search-result__link")
+        wait_until(page, "window.readyonceTypos !== undefined")
 
 
 def test_ids(capsys, search):
@@ -185,6 +208,7 @@ horovod colossal llama gemma falcon mixtral whisper diffusion quantize quantized
 docker jetson xformers liger ollama sglang deepseek hunyuan kimi ernie paddle megengine reentran checkpoin"""
 
 
+@pytest.mark.parametrize("base", ["address"], indirect=True)  # from the disk: the test below reads one
 def test_a_slip_is_read_as_the_word(search):
     """What is left out, put in, changed or swapped; a word that the index has is read as typed."""
     find, language = search
@@ -222,6 +246,7 @@ def test_where_nothing_is_found_other_pages_are_offered(search, base):
     assert find("DDP") and not find.page.locator(".md-search-result__meta a:visible").count()
 
 
+@pytest.mark.parametrize("base", ["address"], indirect=True)  # from the disk it is the same index
 def test_no_hit_shows_the_name_of_a_run(search):
     """Of runs named by several words: a name such as `eager` is a word of its own. Listings of code have them: a lab book's
     repro, and the example for contributors."""

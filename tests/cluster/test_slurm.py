@@ -1,6 +1,5 @@
 """A real Slurm runs what the page on clusters shows, with a job cancelled in the middle: `make test-cluster`, as nothing else."""
 
-import json
 import os
 import re
 import signal
@@ -11,7 +10,7 @@ import psutil
 import pytest
 
 from readyonce import ending
-from support.cluster import MISSING, SOME, UNEQUAL, evidence_of, forgetful, until
+from support.cluster import MISSING, assert_same, forgetful, run_here, until
 from support.project import ROOT, as_in_a_terminal, command
 from support.slurm import slurm
 
@@ -61,7 +60,8 @@ def started(jobs: int, *arguments, root, environment) -> subprocess.Popen:
 
 
 def test_a_verify_ends_with_its_evidence_though_a_job_is_cancelled(commands, tmp_path):
-    copy, _ = forgetful(tmp_path / "copy")
+    copy, stored = forgetful(tmp_path / "copy")
+    local = run_here(copy, stored)
     process = started(2, *MISSING, root=copy, environment=commands)
     assert until(launched, 120)
     cancelled = launched()[0]["SLURM_JOB_ID"]
@@ -70,14 +70,7 @@ def test_a_verify_ends_with_its_evidence_though_a_job_is_cancelled(commands, tmp
     assert process.returncode == 0, said
     assert "this worker has gone" in said, said
     assert len(re.findall(r"SLURMCluster-\d on .*: runs ", said)) > 3, said  # three tasks, of which one ran twice
-    for path, names in zip(evidence_of(copy), SOME.values()):
-        now, then = (
-            {run["variant"]: UNEQUAL.sub("", json.dumps(run, indent=1)) for run in json.loads(it.read_text())["runs"]}
-            for it in (path, ROOT / path.relative_to(copy))
-        )
-        assert now.keys() == then.keys()
-        for name in names:
-            assert now[name] == then[name]
+    assert_same(stored, local)
     assert until(lambda: not launched()), "what the job had launched is left"
 
 

@@ -1,11 +1,10 @@
-"""One run of each error family on two hosts: two network namespaces with a link of their own, one rank in each.
+"""Runs on two hosts: two network namespaces with a link of their own, one rank in each.
 
-python tests/cluster/two_hosts.py writes what it showed to snippets/cluster/two-hosts.json and .md. It needs root.
+python tests/cluster/two_hosts.py writes what they showed, as evidence of the environment `two-hosts`. It needs root.
 """
 
 from __future__ import annotations
 
-import datetime
 import json
 import os
 import re
@@ -14,11 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
-from readyonce import catalog, ending, lab, project
+from readyonce import catalog, ending, lab
+from readyonce.schema import Evidence
 
-STORED = Path("snippets", "cluster", "two-hosts.json")
+ENVIRONMENT = "two-hosts"
 PORT = 29500  # each pair has its own network
 
 
@@ -42,21 +43,21 @@ def hosts() -> Iterator[list[str]]:
         yield names
 
 
-def chosen(known: catalog.Catalog) -> dict[str, str]:
-    """Of each family that a repro shows with two ranks in the current environment the first run: family → its name."""
-    runs = [
-        it
-        for it in known.observed
-        if it.environment == "current" and not it.variant.is_command and it.run.outcome == "error"
-        if it.variant.processes == 2 and it.variant.launcher == "torchrun"
-    ]
-    return {it.run.error: it.name for it in reversed(runs) if it.run.error}
+def chosen(known: catalog.Catalog) -> list[catalog.Observed]:
+    """Of the repros' runs with two ranks in `current`: the first of each error family, and of each incident the first that
+    trains right and the first that trains wrong without a word."""
+    found: dict[tuple[str, ...], catalog.Observed] = {}
+    for it in known.observed:
+        if it.environment != "current" or it.variant.is_command or it.run.outcome == "hang":
+            continue
+        if (it.variant.processes, it.variant.launcher) == (2, "torchrun"):
+            key = (it.run.error,) if it.run.error else (it.incident.id, it.run.outcome)
+            found.setdefault(key, it)
+    return list(found.values())
 
 
-def run(known: catalog.Catalog, name: str, names: list[str]) -> dict[str, str | float | None]:
-    """What a run showed on these hosts: the outcome, with its error family and gradient error."""
-    observed = known.run_named(name)
-    assert observed
+def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) -> lab.Observation:
+    """What a run showed on these hosts."""
     incident, variant, python = observed.incident, observed.variant, lab.interpreter(known.root, "current")
     logs, codes = [], []
     with ExitStack() as stack:
@@ -82,46 +83,36 @@ def run(known: catalog.Catalog, name: str, names: list[str]) -> dict[str, str | 
                 code = process.wait(incident.meta.time_limit + lab.START_LIMIT)
             codes.append(code)
             logs.append(lab.log_of(scratch))
-    told: dict[str, str | float | None] = {"outcome": "error", "error": None, "gradient_error": None}
     results = re.findall(r"^RESULT (\{.*\})$", logs[0], re.MULTILINE)
+    seen = lab.Observation(variant.name, "error", log="\n".join(logs))
     if None in codes:
-        return told | {"outcome": "hang"}
+        return replace(seen, outcome="hang")
     if results and codes == [0, 0]:
         result = json.loads(results[-1])
-        return told | {key: result.get(key) for key in ("outcome", "gradient_error")}
-    families = {known.family_of(lab.message_in(log)) for log in logs} - {None}
-    return told | {
-        "error": families.pop() if len(families) == 1 else f"of {len(families)} families: {sorted(families)}"
-    }
+        return replace(seen, **{key: result.get(key) for key in ("outcome", "gradient_error", "rank_spread")})
+    by_family = {known.family_of(message): message for message in map(lab.message_in, logs)}
+    families = [family for family in by_family if family]
+    family = families[0] if len(families) == 1 else None  # else it is of none
+    return replace(
+        seen, error=family, message=by_family[family] if family in by_family else "\n".join(by_family.values())
+    )
 
 
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with`, which takes the namespaces away
     known = catalog.load(catalog.find_root()).require_sound()
     described = lab.describe("current", lab.interpreter(known.root, "current"))
-    runs = {}
+    environment = described.model_copy(update={"name": ENVIRONMENT, "hosts": 2})
+    seen: dict[str, dict[str, lab.Observation]] = {}
     with hosts() as names:
-        for family, name in sorted(chosen(known).items()):
-            runs[family] = {"run": name} | run(known, name, names)
-            print(f"{family}: {runs[family]}", flush=True)
-    environment = {
-        "date": datetime.date.today().isoformat(),
-        "hosts": "two network namespaces of one machine, a rank in each",
-        "backend": described.backend,
-        "versions": described.versions,
-    }
-    text = json.dumps({"environment": environment, "runs": runs}, indent=1) + "\n"
-    project.write_whole(known.root / STORED, text)
-    project.write_whole(known.root / STORED.with_suffix(".md"), rows(runs))
-
-
-def rows(runs: dict[str, dict[str, str | float | None]]) -> str:
-    """Of the page's table: the family of one host, the run, and how it ended on two."""
-    return "".join(
-        f"| `{family}` | `{it['run'].replace('/', ' ')}` | `{it['error'] or it['outcome']}` |\n"
-        for family, it in runs.items()
-    )
+        for it in chosen(known):
+            seen.setdefault(it.incident.id, {})[it.run.variant] = run(known, it, names)
+            print(f"{it.name}: {seen[it.incident.id][it.run.variant].short}", flush=True)
+    for id, runs in seen.items():
+        incident = known.incidents[id]
+        facts = {name: here.facts for name in runs if (here := incident.run(name, "current"))}
+        lab.write(incident, Evidence(environment=environment, runs=lab.summarise([], runs, facts)[0]))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

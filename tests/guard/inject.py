@@ -2,6 +2,9 @@
 
     python tests/guard/inject.py --write      stores what the guard said in snippets/guard/faults.json
     python tests/guard/inject.py NAME ...     prints it
+
+DEVICE=cuda runs them on a GPU that both ranks share: those of DDP and ZeRO-3. FSDP2's need a reduce-scatter, which gloo has not
+for a GPU's memory, and NCCL a GPU for each rank; accelerate's loops leave their data on the CPU.
 """
 
 import contextlib
@@ -19,6 +22,8 @@ import torch
 import torch.distributed as dist
 
 HERE = Path(__file__).parent
+DEVICE = os.environ.get("DEVICE", "cpu")
+ON_GPU = ("ddp", "zero-3")  # the loops that run there
 sys.path[:0] = [str(HERE), str(HERE.parents[1] / "snippets" / "guard")]
 import loops  # noqa: E402
 import readyonce_guard  # noqa: E402
@@ -61,14 +66,18 @@ def run(name, text, rank, world):
 
 def main(results, *names):
     torch.set_num_threads(1)
+    if DEVICE == "cuda":
+        torch.set_default_device(DEVICE)
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
     dist.init_process_group("gloo", timeout=timedelta(seconds=8))
     rank, world = dist.get_rank(), dist.get_world_size()
+    if DEVICE == "cuda":
+        os.environ["LOCAL_RANK"] = "0"  # DeepSpeed takes the GPU of this number
     store = dist.PrefixStore("inject", dist.distributed_c10d._get_default_store())
     with open(results, "w", encoding="utf-8") as file:
-        for name in names or [*loops.WRONG, *loops.HARMLESS]:
+        for name in names or [it for it, (loop, *_) in (loops.WRONG | loops.HARMLESS).items() if DEVICE == "cpu" or loop in ON_GPU]:
             record = run(name, loops.source(name), rank, world)
             store.set(f"{name}/{rank}", json.dumps(record))
             if rank == 0:
@@ -84,7 +93,8 @@ def launch(names=(), limit=300):
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch) / "results.jsonl"
         command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, results, *names]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true"}
+        on = {"DS_ACCELERATOR": DEVICE} if DEVICE == "cuda" else {"DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true"}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", **on}
         done = subprocess.run(
             [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=limit
         )
@@ -112,11 +122,17 @@ def summary(name, ranks, base):
 
 def write():
     found = launch()
+    path = HERE.parents[1] / "snippets" / "guard" / "faults.json"
+    if DEVICE == "cuda":
+        said = {name: {key: told[key] for key in ("codes", "step")} for name, told in found.items()}
+        on_gpu = {"torch": torch.__version__, "device": torch.cuda.get_device_name(), "loops": said}
+        stored = json.loads(path.read_text(encoding="utf-8")) | {"gpu": on_gpu}
+        path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+        return
     for name, told in found.items():
         told["wrong"] = name in loops.WRONG
         told["missed"] = loops.MISSED.get(name)
-    stored = {"torch": torch.__version__, "loops": found}
-    path = HERE.parents[1] / "snippets" / "guard" / "faults.json"
+    stored = json.loads(path.read_text(encoding="utf-8")) | {"torch": torch.__version__, "loops": found}
     path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 

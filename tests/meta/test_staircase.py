@@ -67,7 +67,7 @@ def test_names_of_test_files_are_used_once():
 
 @pytest.mark.parametrize("path", UNIT, ids=lambda path: path.name)
 def test_a_quick_test_imports_nothing_that_the_small_install_lacks(path):
-    heavy = {"torch", "deepspeed", "transformers", "peft", "playwright", "pypdf", "pypdfium2", "numpy"}
+    heavy = {"torch", "deepspeed", "transformers", "peft", "playwright", "pikepdf", "pypdfium2", "numpy"}
     assert heavy <= absent()
     names = imported(path)
     assert not {name for name in names if name.partition(".")[0] in absent()}

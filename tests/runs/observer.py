@@ -1,26 +1,20 @@
-"""Watches repros from outside while they train, and compares what it sees with the facts that they tell.
+"""Watches repros from outside while they train: the worker loads it in the guard's place, started by test_runs.py.
 
-    torchrun --nproc-per-node 2 observer.py FILE ...     (started by test_observed.py)
-
-It knows nothing of the repros' settings: it looks at what they hand to torch and DeepSpeed, and counts calls. Prints one
-JSON line for each variant: `{"file", "variant", "told", "seen", "error"}`, with the facts that it could see.
+It knows nothing of the repros' settings: it looks at what they hand to torch and DeepSpeed, and counts calls. Appends one
+JSON line for each variant to the file $OBSERVED: `[variant, the facts that it could see]`.
 """
 
 import collections
+import contextlib
 import json
 import os
 import sys
-from datetime import timedelta
 from pathlib import Path
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")
 import torch
-import torch.distributed as dist
 import torch.utils.checkpoint as checkpointing
 from torch.nn import parallel
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts" / "readyonce"))
-import worker
 
 seen: dict = {}
 forwards: collections.Counter = collections.Counter()  # how often each checkpointed module ran since the last backward
@@ -88,39 +82,19 @@ def watch_deepspeed():
     deepspeed.initialize = initialize
 
 
-def forget(environment):
-    """What frameworks keep for the whole process: the next file is another launch."""
-    os.environ.clear()
-    os.environ.update(environment)
-    if accelerate := sys.modules.get("accelerate"):
-        accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-        accelerate.state.GradientState._reset_state()
+@contextlib.contextmanager
+def automatic(name, **_):
+    """Where the worker asks a guard to watch an item of its plan."""
+    seen.clear(), forwards.clear()
+    yield ()
+    if os.environ["RANK"] == "0":
+        plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+        with open(os.environ["OBSERVED"], "a", encoding="utf-8") as file:
+            print(json.dumps([plan["items"][int(name)]["variant"], seen]), file=file)
 
 
-def main(files):
-    torch.set_num_threads(1)
-    ddp = parallel.DistributedDataParallel
-    ddp.__init__ = watch_ddp(ddp.__init__)  # the class itself stays: frameworks ask for it by name
-    checkpointing.checkpoint = watch_checkpoints(checkpointing.checkpoint)
-    torch.autograd.backward = watch_backward(torch.autograd.backward)
-    watch_deepspeed()
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
-    environment = dict(os.environ)
-    for file in files:
-        forget(environment)
-        module = worker.load(file)
-        for variant in module.VARIANTS:
-            told = module.facts(variant)
-            if told["strategy"] == "single" or variant.startswith("single-process"):
-                continue
-            seen.clear(), forwards.clear()
-            error = worker.observe(module, variant).get("error")
-            if dist.get_rank() == 0:
-                line = {"file": file, "variant": variant, "told": told, "seen": seen, "error": error}
-                print(json.dumps(line), flush=True)
-    dist.barrier()
-    os._exit(0)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+ddp = parallel.DistributedDataParallel
+ddp.__init__ = watch_ddp(ddp.__init__)  # the class itself stays: frameworks ask for it by name
+checkpointing.checkpoint = watch_checkpoints(checkpointing.checkpoint)
+torch.autograd.backward = watch_backward(torch.autograd.backward)
+watch_deepspeed()

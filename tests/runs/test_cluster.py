@@ -1,7 +1,6 @@
 """`verify --on`: the evidence of a cluster is that of a local run, whoever is killed meanwhile."""
 
 import itertools
-import json
 import os
 import re
 import shlex
@@ -22,8 +21,9 @@ import yaml
 from distributed import Client, LocalCluster, get_worker
 
 from readyonce import catalog, cli, cluster, ending, inputs, verify
+from readyonce.pages.overview import Overview
 from readyonce.schema import Environment, Evidence
-from support.cluster import MISSING, SOME, UNEQUAL, forgetful, until
+from support.cluster import SOME, assert_same, forgetful, run_here, until
 from support.hosting import free_port
 from support.project import KNOWN, ROOT, as_in_a_terminal, bytes_of, command
 
@@ -151,15 +151,7 @@ def kill_when_it_trains(dask_cluster: LocalCluster, line: str) -> str:
 
 def test_evidence_is_that_of_a_local_run_though_a_worker_is_killed_in_the_middle(tmp_path):
     copy, stored = forgetful(tmp_path / "copy")
-
-    def written():
-        return [path.read_text(encoding="utf-8") for path in stored]
-
-    here = command(*MISSING, root=copy)
-    assert here.returncode == 0, here.stderr
-    local, killed = written(), []
-    for path, text in stored.items():
-        path.write_text(text, encoding="utf-8")
+    local, killed = run_here(copy, stored), []
 
     def hear(line):
         if "runs RO-0011 in current, repro.py" in line and not killed:
@@ -170,10 +162,7 @@ def test_evidence_is_that_of_a_local_run_though_a_worker_is_killed_in_the_middle
     assert told.differences == [], told
     assert killed and any("has gone" in line for line in told.lines), told.lines
     assert sum("runs RO-0011 in current, repro.py" in line for line in told.lines) == 2, told.lines
-    for mine, other, names in zip(local, written(), SOME.values()):
-        assert {run["variant"] for run in json.loads(other)["runs"]} >= set(names)
-        # Byte for byte: the same keys in the same order, in the same form.
-        assert UNEQUAL.sub("", other) == UNEQUAL.sub("", mine) and len(UNEQUAL.findall(mine)) > 10
+    assert_same(stored, local)
 
 
 def test_a_worker_runs_one_task_at_a_time_whatever_its_threads():
@@ -375,7 +364,7 @@ def test_the_page_shows_what_is_tested(language):
     """`make test-cluster` runs the two files for Slurm, the test above the commands; all others are commands of ours."""
     page = (ROOT / "docs" / language / "cluster.md").read_text(encoding="utf-8")
     shown = re.findall(r'8<-- "cluster/([^":]+)', page)
-    assert sorted({*shown} - {"two-hosts.md"}) == ["here.sh", "jobqueue.yaml", "kubernetes.yaml", "slurm.py"]
+    assert sorted({*shown}) == ["here.sh", "jobqueue.yaml", "kubernetes.yaml", "slurm.py"]
     commands = re.findall(r"^(?:python slurm.py 4 )?readyonce (.*)$", page, re.M)
     assert len(commands) == 3
     for words in commands:
@@ -389,18 +378,29 @@ def test_the_page_shows_what_is_tested(language):
 
 def test_two_hosts_are_as_one_and_each_family_was_tried():
     """What was stored of them, and what the page shows of it; tests/cluster/ runs it again."""
-    stored = json.loads((ROOT / "snippets" / "cluster" / "two-hosts.json").read_text(encoding="utf-8"))["runs"]
-    assert {family: it["error"] for family, it in stored.items()} == {family: family for family in stored}
-    shown = {
-        it.run.error
-        for it in KNOWN.observed
-        if it.environment == "current" and not it.variant.is_command and it.run.outcome == "error"
-        if it.variant.processes == 2 and it.variant.launcher == "torchrun"
+    stored = {
+        (incident.id, run.variant): (run, incident.run(run.variant, "current"))
+        for incident in KNOWN.incidents.values()
+        for evidence in incident.elsewhere.values()
+        if evidence.environment.hosts == 2
+        for run in evidence.runs
     }
-    assert stored.keys() == shown and all(
-        KNOWN.run_named(it["run"]).run.error == family for family, it in stored.items()
-    )
-    rows = "".join(f"| `{family}` | `{it['run'].replace('/', ' ')}` | `{family}` |\n" for family, it in stored.items())
-    assert (ROOT / "snippets" / "cluster" / "two-hosts.md").read_text(encoding="utf-8") == rows
+    assert all((run.outcome, run.error) == (one.outcome, one.error) for run, one in stored.values())
+    repros = [
+        it
+        for it in KNOWN.observed
+        if it.environment == "current" and not it.variant.is_command
+        if it.variant.processes == 2 and it.variant.launcher == "torchrun"
+    ]
+    assert {run.error for run, _ in stored.values()} == {it.run.error for it in repros}
+    for outcome in ("match", "diverge", "still"):
+        tried = {id for (id, _), (run, _) in stored.items() if run.outcome == outcome}
+        assert tried == {it.incident.id for it in repros if it.run.outcome == outcome}
     for language in ("en", "zh"):
-        assert re.search(rf"\b{len(stored)}\b", (ROOT / "docs" / language / "cluster.md").read_text(encoding="utf-8"))
+        page = (ROOT / "docs" / language / "cluster.md").read_text(encoding="utf-8")
+        assert re.search(rf"\b{len(stored)}\b", page) and '--8<-- "two-hosts.md"' in page
+        rows = re.findall(
+            r"\| (\d+) / (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|", Overview(KNOWN, language).two_hosts()
+        )
+        assert sum(int(same) for same, *_ in rows) == sum(int(of) for _, of, *_ in rows) == len(stored)
+        assert all(int(same) == sum(map(int, ended)) for same, _, *ended in rows)

@@ -290,11 +290,17 @@ store.put(sys.argv[1] + "/", "bucket/", recursive=True)
 """
 
 
+IN_BUCKET = tuple(f"{name}/" for name in cases("torchrun")[::5])
+
+
 @pytest.fixture(scope="module")
 def bucket(tmp_path_factory):
-    """(a folder, the environment of a command that asks a real S3 server, moto's): s3://bucket/ holds what the folder does."""
+    """(a folder, the environment of a command that asks a real S3 server, moto's): s3://bucket/ holds what the folder does.
+
+    Every fifth job: that server takes a twentieth of a second to answer.
+    """
     folder, log = tmp_path_factory.mktemp("bucket"), tmp_path_factory.mktemp("s3") / "server.log"
-    files = of("torchrun") | {
+    files = {name: data for name, data in of("torchrun").items() if name.startswith(IN_BUCKET)} | {
         f"{name}.gz": gzip.compress(data) for name, data in of("single").items() if "two-errors" in name
     }
     for name, data in files.items():
@@ -336,7 +342,7 @@ def test_a_bucket_is_read_as_a_folder_is(bucket):
             said = command("triage", f"{top}a team/2026{place}", "--format", "jsonl", environment=environment)
             assert said.returncode == 1 and not said.stderr, said.stderr[-2000:]
             rows.append([json.loads(line) for line in said.stdout.replace(top, "").splitlines()])
-        assert rows[0] == rows[1] and len(rows[0]) >= sum(name.startswith("torchrun/") for name in TRUTH)
+        assert rows[0] == rows[1] and len(rows[0]) >= len(IN_BUCKET)
 
 
 def test_a_bucket_that_is_not_there_is_told(bucket):

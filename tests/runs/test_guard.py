@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import guard, lab
+from readyonce import guard, lab, verify
 from readyonce.words import of, say
 from support.project import KNOWN, ROOT, TESTS, selected
 
@@ -101,6 +101,22 @@ def test_what_is_flagged_later_was_right_until_then(tmp_path):
             assert seen.outcome == "match", (id, seen)
 
 
+def test_what_the_guard_watched_is_watched_again_when_it_is_written_anew(tmp_path, monkeypatch):
+    """Also outside `current`, whose runs alone are watched before they were ever asked for."""
+    incident, environment = KNOWN.incidents["RO-0005"], "deepspeed-0.14.4"
+    stored = next(run for run in incident.evidence[environment].runs if run.guard and run.outcome == "diverge")
+    variant = incident.variants[stored.variant]
+    folder = tmp_path / incident.folder.relative_to(ROOT)
+    shutil.copytree(incident.folder, folder)
+    shutil.copytree(SCRIPT.parent, tmp_path / guard.FOLDER)
+    monkeypatch.setattr(lab, "interpreter", lambda *_: Path(sys.executable))  # it ends alike with this release
+    small = replace(incident, folder=folder, variants={variant.name: variant})
+    known = replace(KNOWN, root=tmp_path, incidents={incident.id: small})
+    assert not list(verify.differences(known, [small], [environment], verify.Wanted(write=True)))
+    (run,) = json.loads((folder / "evidence" / f"{environment}.json").read_text(encoding="utf-8"))["runs"]
+    assert run["guard"] == stored.guard.model_dump()
+
+
 # ------------------------------------------------------------------------------ wrong and harmless loops
 
 
@@ -139,11 +155,24 @@ def test_the_table_shows_what_was_run():
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
+def test_on_a_gpu_the_guard_says_the_same(language):
+    import inject
+
+    stored = json.loads((ROOT / guard.FOLDER / "faults.json").read_text(encoding="utf-8"))
+    here = {name: told for name, told in stored["loops"].items() if told["loop"] in inject.ON_GPU}
+    assert set(stored["gpu"]["loops"]) == set(here)
+    for name, told in stored["gpu"]["loops"].items():
+        assert told == {"codes": here[name]["codes"], "step": here[name]["step"]}, name
+    assert guard.includes(KNOWN, language)["guard/faults-gpu.md"].count(str(len(here))) == 2  # of so many, so many
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
     made = guard.includes(KNOWN, language)
     page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
     assert '--8<-- "guard/cost.md"' in page and '--8<-- "guard/others.md"' in page
-    runs = [run["rows"] for run in json.loads((ROOT / guard.FOLDER / "cost.json").read_text(encoding="utf-8"))]
+    stored = json.loads((ROOT / guard.FOLDER / "cost.json").read_text(encoding="utf-8"))
+    runs = [run["rows"] for run in stored if run["device"].startswith("cpu")]
     for rows in runs:  # what the page says of all of them
         assert [(row["strategy"], row["size"]) for row in rows] == [
             (strategy, size) for strategy in ("ddp", "zero-3", "fsdp2") for size in ("2 M", "16 M", "100 M")
@@ -155,7 +184,16 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
     for line, same in zip(shown, zip(*runs, strict=True), strict=True):
         hooks, all_of_it, spread = (statistics.median(row[key] for row in same) for key in ("hooks", "all", "spread"))
         assert hooks <= 0.031 and all_of_it <= 0.1 and 0.02 < spread < 0.16
+        assert f"| 3 | {statistics.median(row['step_ms'] for row in same):.0f} ms |" in line
         assert f"| {100 * hooks:+.1f} % | {100 * all_of_it:+.1f} % |" in line
+    on_gpu = [row for run in stored if not run["device"].startswith("cpu") for row in run["rows"]]
+    assert '--8<-- "guard/cost-gpu.md"' in page
+    assert {(row["strategy"], row["size"]) for row in on_gpu} == {
+        (strategy, size) for strategy in ("ddp", "zero-3") for size in ("2 M", "16 M", "100 M")
+    }
+    for row in on_gpu:  # 1 to 3 ms, and 0.5 MB
+        assert not row["left"] and row["hooks"] <= 0.03 and row["all"] <= 0.15
+        assert 1 <= row["comparison_ms"] < 3 and row["memory_bytes"] <= 0.55e6
     stored = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))
     right, plain = set(stored["right"]), stored["checks"]["none"]
     flagged = {f"{i.id}/{i.variants[r.variant].script} {r.variant}" for i, r in guard.watched(KNOWN) if r.guard.codes}
@@ -414,15 +452,18 @@ def test_the_pages_count_what_was_watched(language):
     assert '--8<-- "guard/watched.md"' in already
 
 
-@pytest.mark.parametrize("language, unmeasured", [("en", "not measured: needs a GPU"), ("zh", "没有测：需要 GPU")])
-def test_the_page_shows_the_noise_of_replay(language, unmeasured):
-    stored = json.loads((ROOT / guard.FOLDER / "noise.json").read_text(encoding="utf-8"))["rows"]
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_shows_the_noise_of_replay(language):
+    stored = json.loads((ROOT / guard.FOLDER / "noise.json").read_text(encoding="utf-8"))
+    rows = [row for run in stored for row in run["rows"]]
     made = guard.includes(KNOWN, language)["guard/noise.md"]
-    measured = {row["precision"] for row in stored}
-    assert made.count("\n| ") == 1 + len(stored) + len(set(guard.PRECISIONS) - measured)
-    assert (f"| tf32 | {unmeasured} |" in made) == ("tf32" not in measured)
-    for row in stored:  # what the limits stand on
-        limit = readyonce_guard.LIMITS["float32" if row["precision"] == "float32" else "bfloat16"]
+    assert {row["precision"] for row in rows} == set(guard.PRECISIONS)
+    assert made.count("\n| ") == 1 + len(rows)
+    for run in stored:
+        device = run["device"].replace("cpu", "CPU")
+        assert all(f"| {row['precision']} | {device} |" in made for row in run["rows"])
+    for row in rows:  # what the limits stand on
+        limit = readyonce_guard.LIMITS[row["precision"].replace("bf16", "bfloat16").removesuffix(" autocast")]
         assert row["two_replays"] <= limit
         assert row["difference"][1] <= limit if row["setting"] == "non-reentrant" else row["difference"][0] > limit
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -323,6 +324,22 @@ def test_full_disk_leaves_nothing_and_is_no_outcome(toy, tmp_path, variant):
     assert "No space left on device, so this run says nothing" in told.stderr and "TMPDIR" in told.stderr
 
 
+def test_lines_of_two_ranks_stay_whole(tmp_path, monkeypatch):
+    """A `RESULT` that another rank's line cuts in two would count as an error."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", "1")
+    (scratch := tmp_path / "scratch").mkdir()
+    (script := scratch / "talks.py").write_text(
+        "import sys\nfor _ in range(2000):\n"
+        "    print('RESULT', '{', '}', flush=True)\n    print('a', 'warning', file=sys.stderr)\n"
+    )
+    python = Path(sys.executable)
+    with lab.running([*lab.torchrun(python, 2), script], python, str(scratch)) as process:
+        process.wait(60)
+    lines = Counter(lab.log_of(scratch).splitlines())
+    shutil.rmtree(scratch)
+    assert lines["RESULT { }"] == lines["a warning"] == 4000, lines
+
+
 @pytest.fixture
 def operator():
     """Where the environment keeps an operator that only these tests have."""
@@ -357,6 +374,20 @@ def test_what_a_launch_compiled_whole_is_kept_for_the_next(toy, monkeypatch, ope
     assert "compiled by the first" in seen.log
 
 
+def test_what_a_launch_was_given_is_not_kept_again(tmp_path, operator):
+    """It may have been removed meanwhile, with the torch that it was compiled for."""
+    kept = operator[1]
+    kept.mkdir(parents=True)
+    (kept / "an_operator.so").write_text("given")
+    (scratch := tmp_path / "scratch").mkdir()
+    script = "import os; print(open(os.environ['TORCH_EXTENSIONS_DIR'] + '/an_operator/an_operator.so').read())"
+    with lab.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)) as process:
+        process.wait(60)
+        shutil.rmtree(kept)
+    assert lab.log_of(scratch).strip() == "given" and not kept.exists()
+    shutil.rmtree(scratch)
+
+
 def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, monkeypatch, tmp_path, capfd, operator):
     """While it waits too. It is no hang of what was to be run; and each launch compiles in a folder of its own."""
     folders = []
@@ -372,8 +403,10 @@ def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, monke
         while not (said := (scratch / "log.txt").read_text()) and time.monotonic() < limit:
             time.sleep(0.1)
         folders.append(Path(said.strip()))
-        while not (heard := capfd.readouterr().err) and time.monotonic() < limit + 10:
+        heard = ""
+        while not heard.endswith("\n") and time.monotonic() < limit + 10:
             time.sleep(0.1)
+            heard += capfd.readouterr().err
         assert heard == f"Waiting for an operator to be compiled, at {folders[0]}/lock ...\n"
     assert not folders[0].exists() and not operator[1].exists()
     shutil.rmtree(scratch)

@@ -1,7 +1,12 @@
 """Every variant, run now, does what is declared and what the stored evidence says.
 
-In the current environment; `readyonce verify` does the same in all.
+In the current environment; `readyonce verify` does the same in all. An observer watches each: the facts that repros tell
+are those that somebody sees who only watches them train, so no mapping is wrong unnoticed.
 """
+
+import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +16,25 @@ from support.project import KNOWN, RUNS, selected
 CURRENT = [pytest.param(*run.values[:2], id=run.id) for run in RUNS if run.values[2] == "current"]
 
 
+@pytest.fixture(scope="module")
+def launched(request, known, tmp_path_factory):
+    """(incident, variant) → what it did just now, and the facts that the observer saw; a launch for each incident."""
+    wanted = {(it["incident"], it["variant"]) for it in selected(request, "launched")}
+    observed, watched, python = {}, {}, lab.interpreter(known.root, "current")
+    for id in sorted({id for id, _ in wanted}):
+        incident, lines = known.incidents[id], tmp_path_factory.mktemp("watched") / "lines"
+        jobs = [(v, 1) for v in incident.variants.values() if (id, v.name) in wanted]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("OBSERVED", str(lines))
+            for it in lab.together(known, incident, jobs, python, guard=Path(__file__).with_name("observer.py")):
+                observed[id, it.variant] = it
+        watched |= {(id, variant): seen for variant, seen in map(json.loads, lines.read_text("utf-8").splitlines())}
+    return observed, watched
+
+
 @pytest.mark.parametrize("incident, variant", CURRENT)
-def test_outcome(observed, known, incident, variant):
-    seen = observed[incident, variant]
+def test_outcome(launched, known, incident, variant):
+    seen = launched[0][incident, variant]
     declared = known.incidents[incident].variants[variant].declared["current"]
     assert seen.agrees_with(declared), f"declared {declared}, saw {seen.outcome} ({seen.error}): {seen.message}"
     for literal in known.incidents[incident].variants[variant].shows:
@@ -27,12 +48,48 @@ def test_outcome(observed, known, incident, variant):
         )
 
 
+@pytest.mark.parametrize("incident, variant", CURRENT)
+def test_facts_are_those_that_are_seen(launched, known, incident, variant):
+    run, (observed, watched) = known.incidents[incident].run(variant, "current"), launched
+    told = run.facts
+    if (incident, variant) not in watched:
+        assert observed[incident, variant].log  # it ran alone, as does what stalls or kills a launch
+        return
+    if told["strategy"] == "single" or variant.startswith("single-process"):
+        return
+    seen = watched[incident, variant]
+    for name in ("strategy", "find_unused", "static_graph", "overlap", "buckets", "accumulation"):
+        if name in seen and not told["strategy"].startswith("fsdp"):
+            assert told.get(name, seen[name]) == seen[name], name
+    if told.get("mode", "train") == "train":
+        assert told["checkpointing"] == seen.get("checkpointing", "none")
+    # Of what is checkpointed and trained; a frozen tower may run as often as it likes.
+    if told["runs"] != "once" and told["checkpointing"] != "none" and "frozen" not in variant:
+        assert seen["more"]
+    if seen.get("more") and told["frozen"] in ("none", "base"):
+        assert told["runs"] != "once"
+
+
+def test_facts_told_are_those_stored(known):
+    python = lab.interpreter(known.root, "current")
+    runs = [(known.incidents[it.values[0]], it.values[1]) for it in CURRENT]
+    files = sorted({str(incident.folder / incident.variants[name].script) for incident, name in runs})
+    command, environment = [python, lab.WORKER, "--facts", *files], lab.environment_of(python.parent)
+    told = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout.splitlines()[-1])
+    for incident, name in runs:
+        facts = told[str(incident.folder / incident.variants[name].script)][name]
+        assert incident.run(name, "current").facts == facts, (
+            f"{incident.id}/{name}: `readyonce facts --write` stores it"
+        )
+
+
 def one_of_each_kind():
-    """Of each incident the baseline, of each file the first variant that finishes; of all, the first of every other outcome
-    and launcher. A launch of all at once has what else each does, evidence a lone launch of each variant."""
+    """Of each incident the baseline, of each other file the first variant that finishes; of all, the first of every other
+    outcome and launcher. A launch of all at once has what else each does, evidence a lone launch of each variant."""
     met = set()
     for incident in KNOWN.incidents.values():
         names = ["reported"]
+        met.add((incident.id, incident.variants["reported"].script))
         for variant in incident.variants.values():
             if declared := variant.declared.get("current"):
                 kinds = {(declared.outcome, variant.launcher, variant.processes)}

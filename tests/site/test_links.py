@@ -1,12 +1,13 @@
 """Links to pages: the control that copies them, the command that prints them, the addresses that stay."""
 
+import functools
 import re
 
 import jinja2
 import pytest
 
 import permalinks
-from readyonce import articles, cli, links
+from readyonce import articles, catalog, cli, links
 from readyonce.pages.article import Article
 from support.browser import wait_until
 from support.project import KNOWN, REPOSITORY
@@ -30,6 +31,7 @@ def copies(browser, address: str) -> list[list[str]]:
             const all = []
             for (const box of document.querySelectorAll(".ro-copy")) {
                 window.kept = []
+                box.querySelector("button").click() // its choices are made then
                 for (const button of box.querySelectorAll("span button")) {
                     button.click()
                     await Promise.resolve()
@@ -48,6 +50,7 @@ def copies(browser, address: str) -> list[list[str]]:
 def test_command_prints_what_the_control_copies(browser, published, root, capsys, monkeypatch, incident, language):
     address, _ = published
     monkeypatch.setenv("SITE_URL", address)
+    monkeypatch.setattr(catalog, "load", functools.cache(catalog.load))  # once for some thirty commands
     shown = copies(browser, f"{address}{PREFIX[language]}incidents/{incident}/")
     headings = articles.read(root / "docs" / language / "incidents" / f"{incident}.md").headings
     made = Article(KNOWN, language, KNOWN.incidents[incident]).claims()

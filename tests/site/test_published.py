@@ -190,6 +190,7 @@ def test_not_found_recognises_an_id(browser, published, asked, found):
     assert page.evaluate("getComputedStyle(document.querySelector('.md-header')).position") == "sticky"  # styled
     if found:
         guess.click()
+        page.wait_for_load_state()
         assert page.url == address + found and "RO-" in page.title()
     page.close()
 

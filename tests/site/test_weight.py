@@ -30,3 +30,9 @@ def test_no_page_is_heavy(built):
 def test_only_white_space_that_nobody_sees_is_taken_out():
     kept = "<pre>a  b\n\n c</pre><code>two  spaces</code><textarea>\n  x</textarea><script>let a = `1  2`</script>"
     assert slim.page(f"<p>  52\u00a0%\n\n   {kept}  </p>") == f"<p> 52\u00a0%\n{kept} </p>"
+
+
+def test_each_table_has_its_box_and_is_known_by_its_class():
+    boxed = '<div class="md-typeset__scrollwrap"><div class="md-typeset__table"><table class="ro-table">%s</table></div></div>'
+    own = '<table class="highlighttable">1</table>'
+    assert slim.page(f"<table>1</table>{own}<table>2</table>") == boxed % 1 + own + boxed % 2

@@ -85,6 +85,7 @@ def visit(browser, address, names, scripts=(), **context):
             for name, page, requests, complaints in ahead:
                 page.bring_to_front()  # what lies behind draws seldom
                 if not from_disk:
+                    page.wait_for_load_state("load")  # a busy machine is idle before it has read all scripts
                     page.wait_for_load_state("networkidle")
                 page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
                 yield name, page, requests, complaints

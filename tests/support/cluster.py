@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from readyonce import lab
-from support.project import ROOT, copy_of
+from support.project import ROOT, command, copy_of
 
 # A few variants of each: what a run takes on a loaded machine, it takes twice.
 SOME = {"RO-0009": ["single-own-grad"], "RO-0011": ["ddp-loop", "ddp-everything"]}
@@ -18,22 +18,37 @@ MISSING = ("verify", *SOME, "--environment", "current", "--write", "--missing")
 UNEQUAL = re.compile(r'"(date|seconds|seconds_per_step|peak_memory|platform|python|device)": [^\n]*')
 
 
-def evidence_of(copy: Path) -> list[Path]:
-    return [copy / "snippets" / id / "evidence" / "current.json" for id in SOME]
-
-
 def forgetful(place: Path) -> tuple[Path, dict[Path, str]]:
     """A copy of the project that lacks the runs of SOME, and its evidence: path → text."""
     copy, texts = copy_of(ROOT, place), {}
     # Whose torch this is, the machine decides.
     versions = lab.describe("current", Path(sys.executable)).versions
-    for path, names in zip(evidence_of(copy), SOME.values()):
+    for id, names in SOME.items():
+        path = copy / "snippets" / id / "evidence" / "current.json"
         evidence = json.loads(path.read_text(encoding="utf-8"))
         evidence["runs"] = [run for run in evidence["runs"] if run["variant"] not in names]
         evidence["environment"]["versions"] = versions
         texts[path] = json.dumps(evidence)
         path.write_text(texts[path], encoding="utf-8")
     return copy, texts
+
+
+def run_here(copy: Path, stored: dict[Path, str]) -> list[str]:
+    """The evidence of a local run of what was forgotten, which is then forgotten again."""
+    here = command(*MISSING, root=copy)
+    assert here.returncode == 0, here.stderr
+    local = [path.read_text(encoding="utf-8") for path in stored]
+    for path, text in stored.items():
+        path.write_text(text, encoding="utf-8")
+    return local
+
+
+def assert_same(stored: dict[Path, str], local: list[str]) -> None:
+    """Byte for byte what a local run wrote: the same keys in the same order, in the same form."""
+    for path, mine, names in zip(stored, local, SOME.values()):
+        other = path.read_text(encoding="utf-8")
+        assert {run["variant"] for run in json.loads(other)["runs"]} >= set(names)
+        assert UNEQUAL.sub("", other) == UNEQUAL.sub("", mine) and len(UNEQUAL.findall(mine)) > 10
 
 
 def until(condition, seconds: float = 60):

@@ -119,7 +119,7 @@ def _launched(observed):
         (observed.incident.folder / observed.variant.script).read_text(encoding="utf-8"), observed.variant.lines
     )
     found = [it for it in READER.script(observed.variant.script, script, observed.incident.folder) if it.frameworks][0]
-    evidence = (observed.incident.evidence | observed.incident.one_device)[observed.environment]
+    evidence = observed.incident.evidence[observed.environment]
     return found, {name.lower(): release for name, release in evidence.environment.versions.items()}
 
 

@@ -2,10 +2,11 @@
 
 import json
 import re
+import textwrap
 
 import pytest
 
-from readyonce import diagnose, frameworks, report, rules
+from readyonce import articles, diagnose, frameworks, report, rules
 from readyonce.pages import terminal
 from readyonce.project import LANGUAGES
 from support.project import KNOWN, ROOT, command
@@ -115,6 +116,17 @@ def test_an_incidents_own_fix_needs_its_framework_in_the_log(language):
     own = diagnose.diagnose(ENGINE, (grpo + "swift rlhf --rlhf_type grpo\n").encode(), "log", language)
     assert own.json["fix"]["incident"] == "RO-0001" and own.json["fix"]["questions"] == []
     assert KNOWN.incidents["RO-0001"].meta.fix.option in report.text(ENGINE, own, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_an_incidents_own_fix_is_shown_as_code_where_it_has_no_option(language):
+    data = (ROOT / "tests/logs/RO-0005-reported.log").read_bytes()
+    told = diagnose.diagnose(ENGINE, data, "log", language)
+    fix, code = told.json["fix"], articles.fix_of(KNOWN, KNOWN.incidents["RO-0005"])
+    assert fix["incident"] == "RO-0005" and code.startswith("def ")
+    assert [form["code"] for form in fix["forms"]] == [code]
+    assert f"```python\n{code}\n```" in report.markdown(ENGINE, told, language)
+    assert textwrap.indent(code, "      ") in report.text(ENGINE, told, language)
 
 
 def test_a_family_of_one_incident_says_its_own_fix():

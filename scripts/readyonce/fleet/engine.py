@@ -51,7 +51,7 @@ def _lacks() -> Callable[[], str]:
 
 
 def _flat(parts: Iterable[list[Reading]]) -> list[Reading]:
-    return [it for part in parts for it in part]
+    return [reading for part in parts for reading in part]
 
 
 def _tasks(sizes: dict[str, int], workers: int) -> list[list[str]]:
@@ -59,7 +59,7 @@ def _tasks(sizes: dict[str, int], workers: int) -> list[list[str]]:
     room = min(MOST, max(LEAST, sum(sizes.values()) // (8 * workers)))
     tasks: list[list[str]] = []
     left = 0
-    for name, size in sorted(sizes.items(), key=lambda it: -it[1]):
+    for name, size in sorted(sizes.items(), key=lambda file: -file[1]):
         if left < size or not tasks or len(tasks[-1]) >= 500:
             tasks.append([])
             left = room
@@ -79,11 +79,11 @@ def each(names: list[str], rules: str, language: Language) -> list[Reading]:
     for name in names:
         try:
             for inner, blocks in sources.files(name):
-                it = read(_rules(rules), iter(blocks), inner, layout.place(inner), language)
-                it.fault = it.fault or (
+                reading = read(_rules(rules), iter(blocks), inner, layout.place(inner), language)
+                reading.fault = reading.fault or (
                     blocks.fault and f"it is cut or damaged ({blocks.fault}): read as far as it goes"
                 )
-                found.append(it)
+                found.append(reading)
         except Exception as error:
             if not isinstance(error, OSError) and "://" not in name:
                 raise  # of a store any error may come

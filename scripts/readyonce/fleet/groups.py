@@ -34,16 +34,16 @@ def groups(answers: Iterable[Answer], last: str | None = None) -> list[Group]:
     before = list(_before(last)) if last is not None else []
     known: dict[str, Group] = {}
     others: list[tuple[str | None, str]] = [(None, text) for family, text in before if family is None]
-    for it in answers:
-        if it.first and it.first.family:
-            known.setdefault(it.first.family, Group(it.first.family, None)).jobs.append(it.job)
-        elif it.first:
-            others.append((it.job, said(it.first)))
+    for answer in answers:
+        if answer.first and answer.first.family:
+            known.setdefault(answer.first.family, Group(answer.first.family, None)).jobs.append(answer.job)
+        elif answer.first:
+            others.append((answer.job, said(answer.first)))
     families = {family for family, _ in before}
     for name, group in known.items():
         group.new = last is not None and name not in families
-    found = sorted(known.values(), key=lambda it: -len(it.jobs))
-    return found + sorted(_by_template(others, last is not None), key=lambda it: -len(it.jobs))
+    found = sorted(known.values(), key=lambda grouped: -len(grouped.jobs))
+    return found + sorted(_by_template(others, last is not None), key=lambda grouped: -len(grouped.jobs))
 
 
 def _by_template(texts: list[tuple[str | None, str]], compared: bool) -> list[Group]:
@@ -62,22 +62,24 @@ def _by_template(texts: list[tuple[str | None, str]], compared: bool) -> list[Gr
     ]
     miner = TemplateMiner(config=config)
     numbers = [miner.add_log_message(text)["cluster_id"] for _, text in texts]
-    groups: dict[int, Group] = {it.cluster_id: Group(None, it.get_template()) for it in miner.drain.clusters}
+    groups: dict[int, Group] = {
+        cluster.cluster_id: Group(None, cluster.get_template()) for cluster in miner.drain.clusters
+    }
     old = {number for number, (job, _) in zip(numbers, texts) if job is None}
     for number, (job, _) in zip(numbers, texts):
         if job is not None:
             groups[number].jobs.append(job)
             groups[number].new = compared and number not in old
-    return [it for it in groups.values() if it.jobs]
+    return [grouped for grouped in groups.values() if grouped.jobs]
 
 
 def _before(text: str) -> Iterator[tuple[str | None, str]]:
     """(family, what it is grouped by) of each failure in a report."""
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            it = json.loads(line)
-            if it["first"]:
-                yield it["error"], it["said"]
+            record = json.loads(line)
+            if record["first"]:
+                yield record["error"], record["said"]
         except (ValueError, KeyError, TypeError):
             raise inputs.Unusable(
                 f"line {number} of the last report is none of triage's: write it with --format jsonl --out"

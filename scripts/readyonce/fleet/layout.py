@@ -98,31 +98,31 @@ def jobs(names: Iterable[str]) -> list[Job]:
     """
     places = {name: place(name) for name in names}
     groups: dict[str, dict[str, Place]] = defaultdict(dict)
-    for name, it in places.items():
-        groups[it.job][name] = it
+    for name, placed in places.items():
+        groups[placed.job][name] = placed
     for key, group in list(groups.items()):
         # Names that end in numbers are many things; a launcher counts its tasks from zero.
-        ranked = {it.rank for it in group.values() if it.layout == "slurm" and it.rank is not None}
+        ranked = {file.rank for file in group.values() if file.layout == "slurm" and file.rank is not None}
         if ranked and (0 not in ranked or len(ranked) < 2):
             del groups[key]
             for name in group:
                 groups[name][name] = Place("file", name)
     below: dict[str, set[str]] = defaultdict(set)  # folder → the jobs in it
     for key, group in groups.items():
-        for name, it in group.items():
-            if it.layout != "file":
+        for name, placed in group.items():
+            if placed.layout != "file":
                 parts = name.split("/")[:-1]
                 for end in range(len(parts) + 1):
                     below["/".join(parts[:end])].add(key)
     for key, group in list(groups.items()):
-        name, it = next(iter(group.items()))
+        name, placed = next(iter(group.items()))
         folder = name.rpartition("/")[0]
-        if it.layout == "file" and folder and len(jobs_there := below[folder]) == 1:
+        if placed.layout == "file" and folder and len(jobs_there := below[folder]) == 1:
             (job,) = jobs_there
             del groups[key]
             groups[job][name] = Place(next(iter(groups[job].values())).layout, job)
     found = []
     for key, group in sorted(groups.items()):
-        layouts = [it.layout for it in group.values()]
+        layouts = [file.layout for file in group.values()]
         found.append(Job(key, max(set(layouts), key=layouts.count), dict(sorted(group.items()))))
     return found

@@ -34,7 +34,7 @@ def html(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
     def words(key: str) -> str:
         return escape(say(f"triage.{key}", language))
 
-    counted = Counter(it.outcome for it in answers)
+    counted = Counter(answer.outcome for answer in answers)
     parts = [
         f'<!doctype html>\n<html lang="{"zh-CN" if language == "zh" else "en"}">',
         '<meta charset="utf-8"><meta name="viewport" content="width=device-width">',
@@ -42,37 +42,42 @@ def html(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
         f"<title>{words('title')}</title><style>{STYLE}</style>",
         f"<h1>{words('title')}</h1><p>{escape(report.total(answers, language))}</p>",
         "<table>",
-        *(f'<tr><td class="n">{counted[it]}<td>{words(it)}' for it in report.ORDER if counted[it]),
+        *(f'<tr><td class="n">{counted[outcome]}<td>{words(outcome)}' for outcome in report.ORDER if counted[outcome]),
         "</table>",
     ]
     for known, title in ((True, "known"), (False, "others")):
-        if listed := [it for it in groups if (it.family is not None) == known]:
+        if listed := [grouped for grouped in groups if (grouped.family is not None) == known]:
             parts += [f"<h2>{words(title)}</h2><table><tr><th>{words('count')}<th>{words('error')}<th>{words('jobs')}"]
             for group in listed:
                 jobs = ", ".join(map(_clean, group.jobs[:50])) + (" ..." if len(group.jobs) > 50 else "")
                 told_name = _clean(report.name(rules, group) + report.mark(group, language))
                 parts += [f'<tr><td class="n">{len(group.jobs)}<td><code>{told_name}</code><td>{jobs}']
             parts += ["</table>"]
-    failed = sorted((it for it in answers if it.first), key=lambda it: report.ORDER.index(it.outcome))
+    failed = sorted(
+        (answer for answer in answers if answer.first), key=lambda answer: report.ORDER.index(answer.outcome)
+    )
     parts += [f"<h2>{words('jobs')}</h2>"] if failed else []
-    for it in failed:
-        first, *rest = report.told_of(rules, it, language)
-        parts += [f"<details><summary><b>{_clean(it.job)}</b> · {words(it.outcome)} · {_clean(first)}</summary>"]
+    for failure in failed:
+        first, *rest = report.told_of(rules, failure, language)
+        parts += [
+            f"<details><summary><b>{_clean(failure.job)}</b> · {words(failure.outcome)} · {_clean(first)}</summary>"
+        ]
         parts += [f"<p>{_clean(row)}</p>" for row in rest]
-        if it.first and it.first.file:
-            parts += [f"<p><code>{_clean(it.first.file)}:{it.first.line}</code></p>"]
-        parts += [timeline(it, language), "</details>"]
+        if failure.first and failure.first.file:
+            parts += [f"<p><code>{_clean(failure.first.file)}:{failure.first.line}</code></p>"]
+        parts += [timeline(failure, language), "</details>"]
     return "\n".join([*parts, f"<p>{words('footer')}</p>", "</html>", ""])
 
 
-def timeline(it: Answer, language: Language) -> str:
+def timeline(answer: Answer, language: Language) -> str:
     """A bar for each rank, from its first moment to its last, on clocks that were set by what ranks have in common."""
-    ranks = [rank for rank in it.ranks if rank.rank is not None and rank.start is not None and rank.end is not None]
+    ranks = [rank for rank in answer.ranks if rank.rank is not None and rank.start is not None and rank.end is not None]
     if not ranks:
         return ""
     if len(ranks) > RANKS:  # the first one, and its neighbours in time
         ranks = sorted(
-            sorted(ranks, key=lambda rank: (rank is not it.first, rank.end))[:RANKS], key=lambda rank: rank.rank or 0
+            sorted(ranks, key=lambda rank: (rank is not answer.first, rank.end))[:RANKS],
+            key=lambda rank: rank.rank or 0,
         )
     low = min(rank.start or 0 for rank in ranks)
     span = max(rank.end or 0 for rank in ranks) - low or 1
@@ -80,7 +85,7 @@ def timeline(it: Answer, language: Language) -> str:
     for number, rank in enumerate(ranks):
         x = LEFT + WIDE * ((rank.start or 0) - low) / span
         wide = max(3.0, WIDE * ((rank.end or 0) - (rank.start or 0)) / span)
-        kind = "first" if rank is it.first else _CLASS.get(rank.how, "first")
+        kind = "first" if rank is answer.first else _CLASS.get(rank.how, "first")
         y = number * ROW
         text = f"{say('triage.rank', language, rank.rank)}: {say(f'triage.{rank.how}', language, rank.code) if rank.how in _SAID else rank.how}"
         rows.append(

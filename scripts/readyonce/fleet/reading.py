@@ -324,8 +324,10 @@ class _Sorting:
                 self.report |= {"rank": int(value), "local": int(found[3])}
                 self.ranks[int(found[3])] = int(value)
             elif name == "exitcode" and "rank" in self.report and found[3]:
-                it = self.report
-                self._ended(it["rank"], it["local"], int(value), int(found[3]), it.get("node"), it["root"])
+                report = self.report
+                self._ended(
+                    report["rank"], report["local"], int(value), int(found[3]), report.get("node"), report["root"]
+                )
         elif found := _SRUN.search(text):
             code = int(found[3]) if found[3] else _SIGNALS.get(found[4], 1)
             for rank in _range(found[2].decode()):
@@ -370,7 +372,7 @@ def _range(text: str) -> Iterator[int]:
 
 def _said(
     rules: diagnose.Rules,
-    it: Stream,
+    stream: Stream,
     rows: list[tuple[int, bytes]],
     file: str,
     language: Language,
@@ -379,31 +381,31 @@ def _said(
 ) -> Stream:
     stamps = [(index, at) for index, (_, text) in enumerate(rows) if (at := _stamp(text)) is not None]
     if stamps:
-        it.first, it.last = stamps[0][1], stamps[-1][1]
+        stream.first, stream.last = stamps[0][1], stamps[-1][1]
     for row, at in stamps[:MARKS]:
-        it.marks.setdefault(_mark(rows[row][1]), at)
+        stream.marks.setdefault(_mark(rows[row][1]), at)
     words = islice((text for _, text in reversed(rows) if text.strip()), 2)
-    it.tail = [text.decode("utf-8", "replace")[:200] for text in words][::-1]
+    stream.tail = [text.decode("utf-8", "replace")[:200] for text in words][::-1]
     whole = b"\n".join(text for _, text in rows)
     if not any(trigger in whole for trigger in TRIGGERS + LAST):
-        return it
+        return stream
     found = diagnose.Findings(clues=set(clues))
     found.read(rules, whole)
-    index = _judge(rules, it, found, rows, file, language)
+    index = _judge(rules, stream, found, rows, file, language)
     if index is None:
-        return it
-    it.line = rows[index][0]
-    it.message = it.message or " ".join(rows[index][1].decode("utf-8", "replace").split())[:300]
-    it.passing = it.line < end_from
-    it.logged = it.state == "own" and _logged(rows, index)
+        return stream
+    stream.line = rows[index][0]
+    stream.message = stream.message or " ".join(rows[index][1].decode("utf-8", "replace").split())[:300]
+    stream.passing = stream.line < end_from
+    stream.logged = stream.state == "own" and _logged(rows, index)
     # What one process writes to its two streams may arrive crossed.
-    it.at = max((at for i, at in stamps if i <= index + CROSSED), default=it.first)
-    return it
+    stream.at = max((at for i, at in stamps if i <= index + CROSSED), default=stream.first)
+    return stream
 
 
 def _judge(
     rules: diagnose.Rules,
-    it: Stream,
+    stream: Stream,
     found: diagnose.Findings,
     rows: list[tuple[int, bytes]],
     file: str,
@@ -412,8 +414,8 @@ def _judge(
     """Sets the stream's state; returns the index of the line that decides."""
     answer = diagnose.answer(rules, found, file, language).json
     if answer["error"] and answer["line"] and (hit := found.first(None)):
-        it.state, it.family = "own", answer["error"]
-        it.answer = {key: answer[key] for key in ("kind", "incidents", "fix")}
+        stream.state, stream.family = "own", answer["error"]
+        stream.answer = {key: answer[key] for key in ("kind", "incidents", "fix")}
         return hit[0] - 1
     late = found.first("consequence")
     own: list[int] = []
@@ -424,7 +426,7 @@ def _judge(
         text = rows[line - 1][1] + b" " + (rows[line][1] if line < len(rows) else b"")
         gone = any(word in text for word in (*GONE, *LATE))
         (own if line in found.causes and not gone else follows).append(line - 1)
-        it.late = it.late or any(word in text for word in LATE)
+        stream.late = stream.late or any(word in text for word in LATE)
     # An error that arose while another was handled follows from that one.
     tried = [i for i in own if any(_leads_to(rows[f:i]) for f in follows if f < i)]
     follows = sorted({*follows, *tried})
@@ -433,14 +435,14 @@ def _judge(
     if survived and (follows or late or len(survived) < len(own)):
         own = [i for i in own if i not in survived]
     if own and not (late and late[0] - 1 < own[0]):
-        it.state = "own"
+        stream.state = "own"
         return own[0]
     if late or follows:
-        it.state, it.late = "follow", it.late or bool(late)
+        stream.state, stream.late = "follow", stream.late or bool(late)
         return late[0] - 1 if late else follows[0]
     begun = [index for index, (_, text) in enumerate(rows) if b"Traceback (most recent call last)" in text]
     if begun and not any(_EXCEPTION.search(text) for _, text in rows[begun[-1] :]):
-        it.state = "cut"
+        stream.state = "cut"
         return begun[-1]
     return None
 
@@ -455,7 +457,7 @@ def _survived(rows: list[tuple[int, bytes]], index: int, follows: list[int]) -> 
     """Whether the process went on after this error: it was logged, or another one, with a traceback of its own, came later."""
     if _logged(rows, index):
         return True
-    for later in (it for it in follows if it > index):
+    for later in (row for row in follows if row > index):
         between = rows[index + 1 : later]
         if any(b"Traceback (most recent call last)" in text for _, text in between) and not any(
             word in text for _, text in between for word in (*_CHAINED, *_ASIDE)
@@ -486,11 +488,11 @@ def _recorded(rules: diagnose.Rules, text: bytes, file: str, place: Place, langu
         exact = float(more["timestamp"]) if "timestamp" in more else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return  # half a file: the log beside it has the same
-    it = Stream(place.rank, place.local, place.attempt or 0)
+    stream = Stream(place.rank, place.local, place.attempt or 0)
     rows = list(enumerate(stack.split(b"\n"), 1))
-    it = _said(rules, it, rows, file, language, 1, set())
-    it.exact, it.marks, it.first, it.last, it.tail = exact, {}, None, None, []
-    yield it
+    stream = _said(rules, stream, rows, file, language, 1, set())
+    stream.exact, stream.marks, stream.first, stream.last, stream.tail = exact, {}, None, None, []
+    yield stream
 
 
 def _stamp(text: bytes) -> float | None:

@@ -23,11 +23,11 @@ def jsonl(answers: list[Answer], groups: list[Group]) -> str:
     """A line for each job. `said` is what an unknown failure is grouped by, `group` its template."""
     templates = {job: group for group in groups for job in group.jobs}
     lines = []
-    for it in answers:
-        group = templates.get(it.job)
-        more: dict[str, Any] = {"said": said(it.first) if it.first else None}
+    for answer in answers:
+        group = templates.get(answer.job)
+        more: dict[str, Any] = {"said": said(answer.first) if answer.first else None}
         more |= {"group": group and group.template, "new": bool(group and group.new)}
-        lines.append(json.dumps(it.to_json() | more, ensure_ascii=False, separators=(",", ":")))
+        lines.append(json.dumps(answer.to_json() | more, ensure_ascii=False, separators=(",", ":")))
     return "".join(line + "\n" for line in lines)
 
 
@@ -47,28 +47,32 @@ def parquet(answers: list[Answer], groups: list[Group], path: str) -> None:
 def text(rules: Rules, answers: list[Answer], groups: list[Group], language: Language, colour: bool = False) -> str:
     bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
     lines = [f"{bold}{total(answers, language)}{off}"]
-    counted = Counter(it.outcome for it in answers)
-    lines += [f"{counted[it]:6}  {say(f'triage.{it}', language)}" for it in ORDER if counted[it]]
+    counted = Counter(answer.outcome for answer in answers)
+    lines += [f"{counted[outcome]:6}  {say(f'triage.{outcome}', language)}" for outcome in ORDER if counted[outcome]]
     for known, title in ((True, "known"), (False, "others")):
-        if listed := [it for it in groups if (it.family is not None) == known]:
+        if listed := [group for group in groups if (group.family is not None) == known]:
             lines += ["", f"{bold}{say(f'triage.{title}', language)}{off}"]
-            lines += [f"{len(it.jobs):6}  {printable(name(rules, it))}{mark(it, language)}" for it in listed]
-    failed = [it for it in answers if it.first]
+            lines += [
+                f"{len(group.jobs):6}  {printable(name(rules, group))}{mark(group, language)}" for group in listed
+            ]
+    failed = [answer for answer in answers if answer.first]
     if failed:
         lines += ["", f"{bold}{say('triage.jobs', language)}{off}"]
-    for it in sorted(failed, key=lambda it: ORDER.index(it.outcome)):
-        assert it.first
-        lines += [f"{bold}{printable(it.job)}{off}  {say(f'triage.{it.outcome}', language)}"]
-        lines += [f"    {printable(row)}" for row in told_of(rules, it, language)]
-        if it.first.file:
-            lines += [f"    {faint}{printable(it.first.file)}:{it.first.line}{off}"]
+    for failure in sorted(failed, key=lambda answer: ORDER.index(answer.outcome)):
+        assert failure.first
+        lines += [f"{bold}{printable(failure.job)}{off}  {say(f'triage.{failure.outcome}', language)}"]
+        lines += [f"    {printable(row)}" for row in told_of(rules, failure, language)]
+        if failure.first.file:
+            lines += [f"    {faint}{printable(failure.first.file)}:{failure.first.line}{off}"]
     return "\n".join([*lines, "", say("triage.footer", language)])
 
 
 def total(answers: list[Answer], language: Language) -> str:
-    size = float(sum(it.size for it in answers))
+    size = float(sum(answer.size for answer in answers))
     unit = next(unit for unit in ("B", "KB", "MB", "GB", "TB") if (size := size / 1000) < 1 or unit == "TB")
-    return say("triage.total", language, len(answers), sum(it.files for it in answers), f"{size * 1000:.3g} {unit}")
+    return say(
+        "triage.total", language, len(answers), sum(answer.files for answer in answers), f"{size * 1000:.3g} {unit}"
+    )
 
 
 def name(rules: Rules, group: Group) -> str:
@@ -81,25 +85,27 @@ def mark(group: Group, language: Language) -> str:
     return f"  ({say('triage.new', language)})" if group.new else ""
 
 
-def told_of(rules: Rules, it: Answer, language: Language) -> list[str]:
+def told_of(rules: Rules, answer: Answer, language: Language) -> list[str]:
     """The rows for a job that failed."""
-    assert it.first
-    rows = [who(it.first, it.alike, language)]
-    if it.first.family:
-        incidents = ", ".join(entry["id"] for entry in (it.first.answer or {}).get("incidents", []))
-        rows.append(f"{rules.families[it.first.family]['title']} ({it.first.family}){incidents and ' · ' + incidents}")
-        if fix := (it.first.answer or {}).get("fix"):
+    assert answer.first
+    rows = [who(answer.first, answer.alike, language)]
+    if answer.first.family:
+        incidents = ", ".join(entry["id"] for entry in (answer.first.answer or {}).get("incidents", []))
+        rows.append(
+            f"{rules.families[answer.first.family]['title']} ({answer.first.family}){incidents and ' · ' + incidents}"
+        )
+        if fix := (answer.first.answer or {}).get("fix"):
             rows.append(f"{say('triage.fix', language)}: {fix['text'].replace('`', '').replace('**', '')}")
-    elif it.first.message:
-        rows.append(it.first.message)
-    json_ = it.to_json()
+    elif answer.first.message:
+        rows.append(answer.first.message)
+    json_ = answer.to_json()
     more = [
         say(f"triage.{key}", language, some(json_[of]))
         for key, of in (("follow", "followed"), ("silent", "silent"))
         if json_[of]
     ]
-    more += [say("triage.restarts", language, it.restarts)] if it.restarts else []
-    more += [say("triage.nodes", language, ", ".join(it.nodes[:SHOWN]))] if len(it.nodes) > 1 else []
+    more += [say("triage.restarts", language, answer.restarts)] if answer.restarts else []
+    more += [say("triage.nodes", language, ", ".join(answer.nodes[:SHOWN]))] if len(answer.nodes) > 1 else []
     return [*rows, " · ".join(more)] if more else rows
 
 

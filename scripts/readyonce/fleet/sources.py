@@ -48,7 +48,11 @@ def _remote(address: str) -> dict[str, int]:
     try:
         system, path = fsspec.core.url_to_fs(address)
         names = system.glob(path, detail=True) if glob.has_magic(path) else system.find(path, detail=True)
-        sizes = {system.unstrip_protocol(it["name"]): it["size"] or 0 for it in names.values() if it["type"] == "file"}
+        sizes = {
+            system.unstrip_protocol(info["name"]): info["size"] or 0
+            for info in names.values()
+            if info["type"] == "file"
+        }
     except ImportError as error:
         raise inputs.Unusable(f"{scheme}:// needs a package of its own. {error}") from None
     except ValueError as error:

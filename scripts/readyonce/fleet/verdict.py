@@ -69,8 +69,8 @@ class Answer:
             key: getattr(first, key) for key in ("rank", "node", "how", "code", "message", "file", "line")
         }
         by = defaultdict(list)
-        for it in self.ranks:
-            by[it.how].append(it.rank)
+        for rank in self.ranks:
+            by[rank.how].append(rank.rank)
         more = (first and first.answer) or {}
         return {
             "job": self.job,
@@ -78,15 +78,16 @@ class Answer:
             "outcome": self.outcome,
             "first": shown and shown | {"alike": self.alike, "why": self.why},
             "error": first and first.family,
-            "incidents": [it["id"] for it in more.get("incidents", [])],
+            "incidents": [incident["id"] for incident in more.get("incidents", [])],
             "fix": more.get("fix"),
-            "followed": sorted(it for how in ("followed", "ended") for it in by[how] if it is not None),
-            "silent": sorted(it for how in ("silent", "hung", "lost") for it in by[how] if it is not None),
+            "followed": sorted(number for how in ("followed", "ended") for number in by[how] if number is not None),
+            "silent": sorted(number for how in ("silent", "hung", "lost") for number in by[how] if number is not None),
             "attempt": self.attempt,
             "restarts": self.restarts,
             "nodes": self.nodes,
             "ranks": [
-                {key: getattr(it, key) for key in ("rank", "node", "how", "code", "start", "end")} for it in self.ranks
+                {key: getattr(peer, key) for key in ("rank", "node", "how", "code", "start", "end")}
+                for peer in self.ranks
             ],
             "files": self.files,
             "bytes": self.size,
@@ -95,13 +96,13 @@ class Answer:
 
 def answers(found: Iterable[Reading]) -> list[Answer]:
     """The answer for each job that these files belong to."""
-    by = {it.file: it for it in found if not it.fault or it.lines}
+    by = {reading.file: reading for reading in found if not reading.fault or reading.lines}
     return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by)]
 
 
 def judge(job: Job, readings: Iterable[Reading]) -> Answer:
     """The answer for one job; `readings` are those of its files."""
-    readings = [it for it in readings if it.file in job.files]
+    readings = [own for own in readings if own.file in job.files]
     by_attempt: dict[int, dict[int | None, Rank]] = defaultdict(dict)
     names = _Names(job, readings)
     launcher = False  # whether one says that the job failed
@@ -118,27 +119,27 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
             launcher = True
             ended.rank = rank = names.rank(place, ended)
             if rank is not None:
-                it = by_attempt[ended.attempt].setdefault(rank, Rank(rank))
-                _end(it, ended, place)
-    if stopped := next(((it.file, *it.stopped) for it in readings if it.stopped), None):
+                entry = by_attempt[ended.attempt].setdefault(rank, Rank(rank))
+                _end(entry, ended, place)
+    if stopped := next(((own.file, *own.stopped) for own in readings if own.stopped), None):
         by_attempt = by_attempt or defaultdict(dict, {0: {}})
     _align(by_attempt, readings, names, job)
     attempts = sorted(by_attempt)
     failed = {number: failure for number in attempts if (failure := _first(by_attempt[number], readings, number))}
-    size, files = sum(it.size for it in readings), len(readings)
+    size, files = sum(own.size for own in readings), len(readings)
     if stopped and not failed:
         file, by, line, words = stopped
         failed = {attempts[-1]: (Rank(None, how="stopped", code=-by, message=words, file=file, line=line), [], "told")}
     last = max(failed, default=None)
     ranks = by_attempt[attempts[-1] if last is None else last] if attempts else {}
-    shown = sorted(ranks.values(), key=lambda it: (it.rank is None, it.rank))
-    nodes = sorted({it.node for attempt in by_attempt.values() for it in attempt.values() if it.node})
+    shown = sorted(ranks.values(), key=lambda peer: (peer.rank is None, peer.rank))
+    nodes = sorted({peer.node for attempt in by_attempt.values() for peer in attempt.values() if peer.node})
     restarts = attempts[-1] if attempts else 0
     first, alike, why = failed[last] if last is not None else (None, [], "")
     outcome = "empty" if not size else "fine"
     if first:
         outcome = "failed" if last == attempts[-1] else "recovered"
-        if (first.passing or first.logged) and not launcher and all(it.how in ("raised", "clean") for it in shown):
+        if (first.passing or first.logged) and not launcher and all(peer.how in ("raised", "clean") for peer in shown):
             outcome = "unclear"
     return Answer(job.name, job.layout, outcome, last, restarts, first, alike, why, shown, nodes, files, size)
 
@@ -152,25 +153,25 @@ class _Names:
         for reading in readings:
             place = job.files[reading.file]
             said: list[Stream | Ended] = [*reading.streams, *reading.ended]
-            for it in said:
-                if it.local is not None:
-                    locals_[place.node].add(it.local)
-                    if it.rank is not None:
-                        self.known[place.node, it.local] = it.rank
+            for record in said:
+                if record.local is not None:
+                    locals_[place.node].add(record.local)
+                    if record.rank is not None:
+                        self.known[place.node, record.local] = record.rank
         # Nodes count alike: where one rank of a node is known, so are the others; else nodes stand in their order.
-        self.nodes = sorted({it.node for it in job.files.values() if it.node}, key=_natural)
-        each = max((max(it) + 1 for it in locals_.values() if it), default=1)
+        self.nodes = sorted({placed.node for placed in job.files.values() if placed.node}, key=_natural)
+        each = max((max(ranks) + 1 for ranks in locals_.values() if ranks), default=1)
         for number, node in enumerate(self.nodes or [None]):
             base = next((rank - local for (of, local), rank in self.known.items() if of == node), number * each)
             for local in locals_[node]:
                 self.known.setdefault((node, local), base + local)
 
-    def rank(self, place: Place, it: Stream | Ended) -> int | None:
-        if it.rank is not None:
-            return it.rank
-        if it.local is not None:
-            return self.known.get((place.node, it.local), it.local)
-        if isinstance(it, Stream) and place.layout == "kubernetes" and place.node and not self.known:
+    def rank(self, place: Place, record: Stream | Ended) -> int | None:
+        if record.rank is not None:
+            return record.rank
+        if record.local is not None:
+            return self.known.get((place.node, record.local), record.local)
+        if isinstance(record, Stream) and place.layout == "kubernetes" and place.node and not self.known:
             role, _, index = place.node.rpartition("-")  # one process in each pod
             if index.isdigit() and role in ("master", "worker", "chief"):
                 return self.nodes.index(place.node)
@@ -182,117 +183,122 @@ def _natural(text: str) -> tuple[bool, list[tuple[bool, int, str]]]:
     return role, [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in text.split("-")]
 
 
-def _without(it: Rank) -> str:
+def _without(rank: Rank) -> str:
     """How a rank ended, its logged error aside."""
-    return "clean" if not it.code else "ended" if it.code == TERM else "killed" if it.code < 0 else "exited"
+    return "clean" if not rank.code else "ended" if rank.code == TERM else "killed" if rank.code < 0 else "exited"
 
 
 _STATES = {"clean": 0, "logged": 1, "cut": 2, "follow": 3, "own": 4}
 _HOW = {"clean": "clean", "cut": "cut", "follow": "followed", "own": "raised"}
 
 
-def _add(it: Rank, stream: Stream, reading: Reading, place: Place) -> None:
+def _add(rank: Rank, stream: Stream, reading: Reading, place: Place) -> None:
     """A rank may write into several files, and one of them decides."""
-    it.node = it.node or place.node
-    it.tail = stream.tail or it.tail
+    rank.node = rank.node or place.node
+    rank.tail = stream.tail or rank.tail
     for moment in filter(None, (stream.first, stream.last)):
-        it.start, it.end = min(it.start or moment, moment), max(it.end or moment, moment)
-    it.exact = it.exact if it.exact is not None else stream.exact
-    current = next(state for state, how in _HOW.items() if how == it.how) if it.how in _HOW.values() else "clean"
-    if _STATES["logged" if stream.logged else stream.state] > _STATES["logged" if it.logged else current]:
-        it.how, it.family, it.answer, it.message = _HOW[stream.state], stream.family, stream.answer, stream.message
-        it.file, it.line, it.at, it.passing = reading.file, stream.line, stream.at, stream.passing
-        it.logged = stream.logged
-        it.order = (reading.file, stream.line or 0)
-    it.late = it.late or stream.late
+        rank.start, rank.end = min(rank.start or moment, moment), max(rank.end or moment, moment)
+    rank.exact = rank.exact if rank.exact is not None else stream.exact
+    current = next(state for state, how in _HOW.items() if how == rank.how) if rank.how in _HOW.values() else "clean"
+    if _STATES["logged" if stream.logged else stream.state] > _STATES["logged" if rank.logged else current]:
+        rank.how, rank.family, rank.answer, rank.message = (
+            _HOW[stream.state],
+            stream.family,
+            stream.answer,
+            stream.message,
+        )
+        rank.file, rank.line, rank.at, rank.passing = reading.file, stream.line, stream.at, stream.passing
+        rank.logged = stream.logged
+        rank.order = (reading.file, stream.line or 0)
+    rank.late = rank.late or stream.late
 
 
-def _end(it: Rank, ended: Ended, place: Place) -> None:
-    it.node = ended.node or it.node or place.node
-    it.code = ended.code if it.code is None or ended.root else it.code
-    if it.how in ("clean", "ended"):
+def _end(rank: Rank, ended: Ended, place: Place) -> None:
+    rank.node = ended.node or rank.node or place.node
+    rank.code = ended.code if rank.code is None or ended.root else rank.code
+    if rank.how in ("clean", "ended"):
         if ended.stuck:
-            it.how = "hung"
+            rank.how = "hung"
         elif ended.code == TERM:
             # The launcher ends all others so, but only after the first.
-            it.how = "killed" if ended.root else it.how if it.how == "ended" else "ended"
+            rank.how = "killed" if ended.root else rank.how if rank.how == "ended" else "ended"
         elif ended.code < 0:
-            it.how = "killed"
+            rank.how = "killed"
         elif ended.code > 0:
-            it.how = "exited"
+            rank.how = "exited"
 
 
 def _align(by_attempt: dict[int, dict[int | None, Rank]], readings: list[Reading], names: _Names, job: Job) -> None:
     """Set all clocks by the moments that ranks have in common: the same line, which steps in common let them all write at
     about the same time. A rank's clock is off by the median over those lines."""
-    seen: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    marked: dict[int, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for reading in readings:
         for stream in reading.streams:
             rank = names.rank(job.files[reading.file], stream)
             if rank is not None:
                 for mark, at in stream.marks.items():
-                    seen[stream.attempt][mark].setdefault(rank, at)
-    for attempt, marks in seen.items():
+                    marked[stream.attempt][mark].setdefault(rank, at)
+    for attempt, marks in marked.items():
         off: dict[int, list[float]] = defaultdict(list)
         for moments in marks.values():
             if len(moments) > 1:
                 middle = median(moments.values())
                 for rank, at in moments.items():
                     off[rank].append(at - middle)
-        for rank, it in by_attempt[attempt].items():
+        for rank, peer in by_attempt[attempt].items():
             by = median(off[rank]) if rank is not None and off.get(rank) else 0.0
-            it.at = it.at if it.at is not None else it.end
+            peer.at = peer.at if peer.at is not None else peer.end
             for name in ("at", "start", "end"):
-                if (moment := getattr(it, name)) is not None:
-                    setattr(it, name, round(moment - by, 3))
+                if (moment := getattr(peer, name)) is not None:
+                    setattr(peer, name, round(moment - by, 3))
 
 
 def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int) -> tuple[Rank, list[int], str] | None:
     """(the rank that failed first, all that failed alike with it, by what it was told); None: nobody failed."""
     of: dict[str, list[Rank]] = defaultdict(list)
-    failed = any(not it.logged and it.how != "clean" for it in ranks.values())
-    for it in ranks.values():
-        if it.logged and failed:  # that is not what ended it
-            it.how, it.family, it.answer, it.message, it.logged = _without(it), None, None, "", False
-        of[it.how].append(it)
+    failed = any(not peer.logged and peer.how != "clean" for peer in ranks.values())
+    for rank in ranks.values():
+        if rank.logged and failed:  # that is not what ended it
+            rank.how, rank.family, rank.answer, rank.message, rank.logged = _without(rank), None, None, "", False
+        of[rank.how].append(rank)
     if not any(of[how] for how in of if how != "clean"):
         return None
     root = next((e.rank for r in readings for e in r.ended if e.root and e.attempt == attempt), None)
     if of["raised"]:
         first, why = _earliest(of["raised"], root)
-        for it in of["killed"]:
+        for rank in of["killed"]:
             # It was silent before the other had its error. A process that lost its peers may abort long after its last line.
-            if it.code != ABORT and _earlier(it, first):
-                return it, [it.rank] if it.rank is not None else [], "clock"
-        same = [it for it in of["raised"] if _alike(it, first)]
+            if rank.code != ABORT and _earlier(rank, first):
+                return rank, [rank.rank] if rank.rank is not None else [], "clock"
+        same = [peer for peer in of["raised"] if _alike(peer, first)]
         # The same error may name a number that its family is known by on some ranks only.
-        if named := [it for it in same if it.family] if not first.family else []:
+        if named := [peer for peer in same if peer.family] if not first.family else []:
             first.family, first.answer = named[0].family, named[0].answer
         if first.rank is None and root is not None:  # it failed before it had a name
             first.rank = root
-        return first, sorted(it.rank for it in same if it.rank is not None), why
-    waited = any(it.late for it in of["followed"])
+        return first, sorted(peer.rank for peer in same if peer.rank is not None), why
+    waited = any(peer.late for peer in of["followed"])
     if of["cut"] and not of["killed"] and not of["hung"]:
         # Half a traceback is no proof where somebody else explains all the others: they waited for one that says nothing, or
         # the launcher did not see it fail, or saw it fail first, without a word.
-        seen = any(it.code is not None for it in ranks.values())
-        left = [it for it in of["clean"] if seen and it.code is None]
-        alone = [it for it in of["exited"] if it.rank == root]
+        reported = any(peer.code is not None for peer in ranks.values())
+        left = [peer for peer in of["clean"] if reported and peer.code is None]
+        alone = [peer for peer in of["exited"] if peer.rank == root]
         if not alone and not (of["followed"] and (left or waited and (of["clean"] or of["ended"]))):
             first, by = _earliest(of["cut"], root)
             return first, [first.rank] if first.rank is not None else [], "cut" if len(of["cut"]) == 1 else by
         if alone:
-            return alone[0], [it.rank for it in alone if it.rank is not None], "launcher"
+            return alone[0], [peer.rank for peer in alone if peer.rank is not None], "launcher"
     for how, why in (("killed", "signal"), ("hung", "stuck")):
         if of[how]:
             first, by = _earliest(of[how], root)
             return first, [first.rank] if first.rank is not None else [], why if len(of[how]) == 1 else by
     if of["followed"]:
-        for it in of["clean"]:
-            it.how = "silent"
+        for rank in of["clean"]:
+            rank.how = "silent"
         quiet = of["clean"] or of["ended"] or of["exited"]
-        if quiet and not (root is not None and not waited and root in {it.rank for it in of["exited"]}):
-            first = min(quiet, key=lambda it: (it.end is None, it.end or 0, it.rank or 0))
+        if quiet and not (root is not None and not waited and root in {peer.rank for peer in of["exited"]}):
+            first = min(quiet, key=lambda peer: (peer.end is None, peer.end or 0, peer.rank or 0))
             first.how = "hung" if waited else "lost"
             return first, [first.rank] if first.rank is not None else [], "silent"
     rest = of["exited"] or of["followed"]
@@ -302,33 +308,33 @@ def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int)
     return first, [first.rank] if first.rank is not None else [], why
 
 
-def _earlier(it: Rank, first: Rank) -> bool:
+def _earlier(rank: Rank, first: Rank) -> bool:
     """Whether its last line, of several, is older than the other's error."""
-    if it.start is None or it.end is None or first.at is None:
+    if rank.start is None or rank.end is None or first.at is None:
         return False
-    return it.end > it.start and first.at - it.end > 0.5
+    return rank.end > rank.start and first.at - rank.end > 0.5
 
 
 def _earliest(among: list[Rank], root: int | None) -> tuple[Rank, str]:
     """By torch's own record, the clocks, the launcher, the place in one file; the first of them that tells."""
     if len(among) == 1:
         return among[0], "alone"
-    if all(it.exact is not None for it in among):
-        ordered = sorted(among, key=lambda it: it.exact or 0)
+    if all(rank.exact is not None for rank in among):
+        ordered = sorted(among, key=lambda rank: rank.exact or 0)
         if (ordered[1].exact or 0) > (ordered[0].exact or 0):
             return ordered[0], "record"
-    if all(it.at is not None for it in among):
-        ordered = sorted(among, key=lambda it: it.at or 0)
+    if all(rank.at is not None for rank in among):
+        ordered = sorted(among, key=lambda rank: rank.at or 0)
         if (ordered[1].at or 0) - (ordered[0].at or 0) > 0.5:
             return ordered[0], "clock"
-    if named := [it for it in among if it.rank == root and root is not None]:
+    if named := [rank for rank in among if rank.rank == root and root is not None]:
         return named[0], "launcher"
-    if len({it.order[0] for it in among}) == 1:
-        return min(among, key=lambda it: it.order), "line"
-    return min(among, key=lambda it: (it.rank is None, it.rank)), "number"
+    if len({rank.order[0] for rank in among}) == 1:
+        return min(among, key=lambda rank: rank.order), "line"
+    return min(among, key=lambda rank: (rank.rank is None, rank.rank)), "number"
 
 
 def _alike(one: Rank, other: Rank) -> bool:
     """Whether both say the same, but for numbers."""
-    texts = ["".join(char for char in it.message if not char.isdigit())[:120] for it in (one, other)]
+    texts = ["".join(char for char in rank.message if not char.isdigit())[:120] for rank in (one, other)]
     return texts[0] == texts[1] or (one.family is not None and one.family == other.family)

@@ -63,7 +63,7 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
                 launch.processes, launch.blind = record.get("processes"), record.get("blind", False)
                 launch.unread = record.get("unread", [])
                 judged = judge(rules, launch, about["versions"], language, answered.setdefault(release, {}))
-                found += [Example(repository, release, about["commit"], it, judged) for it in record["places"]]
+                found += [Example(repository, release, about["commit"], place, judged) for place in record["places"]]
     return found
 
 
@@ -76,27 +76,29 @@ def _releases(catalog: Catalog) -> dict[str, dict[str, dict[str, Any]]]:
 
 def _counts(catalog: Catalog, public: list[Example], language: Language) -> str:
     columns = (*LEVELS[:3], "right", "not-covered")
-    rows = [[say(f"lint-examples.{it}", language) for it in ("repository", "launches", *columns)]]
+    rows = [[say(f"lint-examples.{column}", language) for column in ("repository", "launches", *columns)]]
     for repository, releases in _releases(catalog).items():
         for release, about in releases.items():
-            here = Counter(it.level for it in public if (it.repository, it.release) == (repository, release))
-            pinned = ", ".join(f"{name} {it}" for name, it in about["versions"].items() if it != release)
+            here = Counter(
+                example.level for example in public if (example.repository, example.release) == (repository, release)
+            )
+            pinned = ", ".join(f"{name} {version}" for name, version in about["versions"].items() if version != release)
             name = f"[{repository} {release}](https://github.com/{repository}/tree/{about['commit']})"
             name += f"<br>{say('lint-examples.with', language, pinned)}" if pinned else ""
-            rows.append([name, str(here.total()), *(str(here[it]) for it in columns)])
+            rows.append([name, str(here.total()), *(str(here[column]) for column in columns)])
     return table(rows)
 
 
 def _listed(public: list[Example], levels: tuple[str, ...], language: Language) -> str:
     """A row for what several launches of a release have in common."""
     alike: dict[tuple[str, str, tuple[tuple[str, str, str], ...]], list[Example]] = {}
-    for it in public:
-        if it.level in levels:
-            said = tuple((one.versions, one.what, one.page) for one in it.findings if one.level in levels)
-            alike.setdefault((it.repository, it.release, said), []).append(it)
-    rows = [[say(f"lint-examples.{it}", language) for it in ("repository", "launch", "happens")]]
+    for example in public:
+        if example.level in levels:
+            said = tuple((one.versions, one.what, one.page) for one in example.findings if one.level in levels)
+            alike.setdefault((example.repository, example.release, said), []).append(example)
+    rows = [[say(f"lint-examples.{column}", language) for column in ("repository", "launch", "happens")]]
     for (repository, release, said), here in alike.items():
-        launches = [it.link for it in here[:LINKED]]
+        launches = [example.link for example in here[:LINKED]]
         if (more := len(here) - LINKED) > 0:
             launches.append(say("lint-examples.more", language, more))
         one = len({what for _, what, _ in said}) == 1  # with all versions

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from readyonce import diagnose
-from readyonce.facts import Condition, bounds, fits, holds, of_command, version
+from readyonce.facts import Condition, bounds, fits, given, holds, of_command, version
 from readyonce.lint.launch import Launch
 from readyonce.project import Language
 from readyonce.words import say
@@ -74,7 +74,7 @@ def judge(
     answered = {} if answered is None else answered
     if key not in answered:
         answered[key] = _findings(rules, launch, versions, language, written)
-    return [it._replace(file=place.file, line=place.line, missing=option is None) for it in answered[key]]
+    return [finding._replace(file=place.file, line=place.line, missing=option is None) for finding in answered[key]]
 
 
 def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: Language = "en") -> list[Finding]:
@@ -83,24 +83,24 @@ def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: La
     return [
         Finding(
             "note",
-            it["id"],
+            place["id"],
             name,
-            it["line"],
+            place["line"],
             False,
-            say("lint.look", language, it["why"]),
+            say("lint.look", language, place["why"]),
             "",
             None,
-            _page(rules, f"incidents/{it['id']}/#case"),
+            _page(rules, f"incidents/{place['id']}/#case"),
             0,
         )
         for name, text in code
-        for it in diagnose.look(looks, text.encode(), language)
+        for place in diagnose.look(looks, text.encode(), language)
     ]
 
 
 def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
     """All of a launch that a finding rests on: what each rule makes of it, and what could not be read."""
-    options = {name: option.value for name, option in launch.options.items()}
+    options = _options(launch)
     answers = (
         options.get(rule["option"], False) if "option" in rule else rule.get("text", "") in launch.command
         for name in launch.frameworks
@@ -113,9 +113,10 @@ def _findings(
     rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language, written: str
 ) -> list[Finding]:
     judged: dict[_Verdict | None, list[dict[str, str]]] = {}
-    worlds, tried = _worlds(rules, launch, versions)
+    own = _rules_of(rules, launch)
+    worlds, tried = _worlds(rules, launch, versions, own)
     for world in worlds:
-        verdict = _verdict(rules, launch, {**versions, **world}, language)
+        verdict = _verdict(rules, launch, {**versions, **world}, language, own)
         judged.setdefault(verdict, []).append(world)
     found = []
     for verdict, where in judged.items():
@@ -137,25 +138,40 @@ def _findings(
                 verdict.runs,
             )
         )
-    return sorted(found, key=lambda it: LEVELS.index(it.level))
+    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
 
 
 def facts_of(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]) -> dict[str, Any]:
     """What the launch tells of its run. A fact that it does not tell is left out."""
-    options = {name: option.value for name, option in launch.options.items()}
-    facts = of_command(launch.command, _rules_of(rules, launch), versions, options)
+    return _facts(_rules_of(rules, launch), launch, versions)
+
+
+def _facts(own: Iterable[Mapping[str, Any]], launch: Launch, versions: Mapping[str, str]) -> dict[str, Any]:
+    """The same, by the rules that are its own."""
+    facts = of_command(launch.command, own, versions, _options(launch))
     if launch.processes == 1 and launch.launcher is None and launch.frameworks == ["transformers"]:
         facts |= {"strategy": "single"} if facts.get("strategy") == "ddp" else {}  # python x.py
     return {name: value for name, value in facts.items() if value is not None}
 
 
+def _options(launch: Launch) -> dict[str, str | None]:
+    return {name: option.value for name, option in launch.options.items()}
+
+
 def _rules_of(rules: Mapping[str, Any], launch: Launch) -> list[Mapping[str, Any]]:
+    """Those of its frameworks, without those whose option it does not give."""
+    options = _options(launch)
     own = [rule for name in launch.frameworks for rule in rules["stacks"][name]["launch"]]
+    own = [rule for rule in own if given(rule, options) is not False]
     return sorted(own, key=lambda rule: "strategy" not in rule["facts"])
 
 
 def _verdict(
-    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language
+    rules: Mapping[str, Any],
+    launch: Launch,
+    versions: Mapping[str, str],
+    language: Language,
+    own: Iterable[Mapping[str, Any]],
 ) -> _Verdict | None:
     def uncovered(key: str, *values: str) -> _Verdict:
         return _uncovered(rules, say(f"lint.{key}", language, *values), language)
@@ -168,7 +184,7 @@ def _verdict(
         return uncovered("not-trainer")
     if launch.blind:
         return uncovered("elsewhere", ", ".join(launch.unread))
-    facts = facts_of(rules, launch, versions)
+    facts = _facts(own, launch, versions)
     if "strategy" not in facts:
         unread = say("lint.absent", language, ", ".join(launch.unread)) if launch.unread else ""
         return _uncovered(rules, say("lint.strategy", language) + unread, language)
@@ -176,7 +192,9 @@ def _verdict(
         return uncovered("checkpointing")
     verdict = _judged(rules, {**versions, **facts}, language)
     if verdict and verdict.level == "error" and "runs" in facts:
-        once = _judged(rules, {**versions, **{name: it for name, it in facts.items() if name != "runs"}}, language)
+        once = _judged(
+            rules, {**versions, **{name: value for name, value in facts.items() if name != "runs"}}, language
+        )
         if once is None or once.level != "error":  # what the framework's own code repeats decides
             verdict = verdict._replace(level="warning", what=say("lint.repeat", language, verdict.what))
     if verdict and verdict.level != "not-covered" and facts["checkpointing"] != "non-reentrant":
@@ -207,13 +225,13 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
     right = {use: {label for label, _, _ in cells} == {"match"} for use, cells in by_use.items()}
     if all(right.values()):
         return None
-    every = [it for cells in by_use.values() for it in cells]
+    every = [result for cells in by_use.values() for result in cells]
     runs = sum(count for _, count, _ in every)
     if not any(label == "match" for label, _, _ in every):
         return _said(rules, by_use[first], runs, language)
     if not right[first] and not any(label == "match" for label, _, _ in by_use[first]):
         return _said(rules, by_use[first], runs, language)
-    bad = {use: [it for it in cells if it[0] != "match"] for use, cells in by_use.items() if not right[use]}
+    bad = {use: [result for result in cells if result[0] != "match"] for use, cells in by_use.items() if not right[use]}
     use, cells = next(iter(bad.items()))
     where = say("lint.next", language).join(
         say("lint.case", language, rules["uses"][name]["text"][language], _kinds(labels, language))
@@ -227,7 +245,7 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
 def _said(
     rules: Mapping[str, Any], cells: list[tuple[str, int, Mapping[str, Any]]], runs: int, language: Language
 ) -> _Verdict:
-    label, _, part = max(cells, key=lambda it: it[1])
+    label, _, part = max(cells, key=lambda result: result[1])
     _, _, family = label.partition(":")
     if family:
         page = _page(rules, rules["families"][family]["path"])
@@ -249,7 +267,7 @@ def _outcomes(rules: Mapping[str, Any], cells: Iterable[tuple[str, int, Mapping[
         if family:
             texts.append(say("lint.stops-with", language, rules["families"][family]["title"], runs))
         elif outcome == "diverge":
-            wrong = max((part["gradient_error"] or 0 for it, _, part in cells if it == label), default=0)
+            wrong = max((part["gradient_error"] or 0 for other, _, part in cells if other == label), default=0)
             texts.append(say("lint.wrong-by", language, wrong, runs))
         else:
             texts.append(say(f"lint.{outcome}", language, runs))
@@ -263,9 +281,9 @@ def _page(rules: Mapping[str, Any], path: str) -> str:
 def _kinds(cells: Iterable[tuple[str, int, Mapping[str, Any]]], language: Language) -> str:
     """`stops or trains wrong without an error (17 runs)`"""
     cells = list(cells)
-    kinds = sorted({"wrong" if it[0] in ("diverge", "still") else "stops" for it in cells})
-    text = say("lint.or", language).join(say(f"lint.{it}", language) for it in kinds)
-    runs = _runs_in_words(sum(it[1] for it in cells), language)
+    kinds = sorted({"wrong" if result[0] in ("diverge", "still") else "stops" for result in cells})
+    text = say("lint.or", language).join(say(f"lint.{kind}", language) for kind in kinds)
+    runs = _runs_in_words(sum(result[1] for result in cells), language)
     return f"{text} ({runs})" if language == "en" else f"{text}（{runs}）"
 
 
@@ -285,14 +303,14 @@ def _possible(path: Iterable[tuple[str, Condition | None, bool]], known: Mapping
 
 
 def _worlds(
-    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], own: Iterable[Mapping[str, Any]]
 ) -> tuple[list[dict[str, str]], dict[str, list[str]]]:
     """A release on each side of every bound that a rule or a run asks for, of packages whose release is not known."""
     asked: dict[str, set[str]] = {}
     paths = [part["path"] for cell in rules["cells"] for part in cell["parts"]]
-    wheres = [rule.get("where", {}) for rule in _rules_of(rules, launch)]
+    wheres = [rule.get("where", {}) for rule in own]
     conditions = [(name, condition) for where in wheres if isinstance(where, dict) for name, condition in where.items()]
-    strategy = facts_of(rules, launch, versions).get("strategy")
+    strategy = _facts(own, launch, versions).get("strategy")
     if str(strategy).startswith("zero"):
         conditions += [(name, condition) for path in paths for name, condition, _ in path]
     for name, condition in conditions:
@@ -312,7 +330,7 @@ def _ranges(where: list[dict[str, str]], worlds: list[dict[str, str]], tried: Ma
             continue
         for first, last in _runs(here, releases):
             after = releases[releases.index(last) + 1 :]
-            parts = [f">= {first}"] * (first != OLDEST) + [f"< {it}" for it in after[:1]]
+            parts = [f">= {first}"] * (first != OLDEST) + [f"< {release}" for release in after[:1]]
             texts.append(f"{name} {', '.join(parts)}")
     return "; ".join(texts)
 
@@ -320,12 +338,12 @@ def _ranges(where: list[dict[str, str]], worlds: list[dict[str, str]], tried: Ma
 def _runs(here: list[str], releases: list[str]) -> list[tuple[str, str]]:
     """Neighbours among the releases, as (first, last)."""
     found: list[tuple[str, str]] = []
-    for it in here:
-        at = releases.index(it)
+    for release in here:
+        at = releases.index(release)
         if found and at and found[-1][1] == releases[at - 1]:
-            found[-1] = (found[-1][0], it)
+            found[-1] = (found[-1][0], release)
         else:
-            found.append((it, it))
+            found.append((release, release))
     return found
 
 

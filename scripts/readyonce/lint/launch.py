@@ -80,13 +80,16 @@ class Reader:
 
     def __init__(self, frameworks: Mapping[str, Mapping[str, Any]]):
         self.frameworks = frameworks
-        self.commands = [(command, key) for key, it in frameworks.items() for command in it["commands"]]
+        self.commands = [(command, key) for key, framework in frameworks.items() for command in framework["commands"]]
         self.firsts = {command.split()[0] for command, _ in self.commands} - {"python"}
         # Words of which a script that launches anything has one: most scripts have none, and are not read.
-        self.hints = {*LAUNCHERS, *(it.split()[-it.startswith("python")].replace("-", "_") for it, _ in self.commands)}
-        self.hints |= {it.partition(".")[0] for it in frameworks["transformers"]["marks"]}
+        self.hints = {
+            *LAUNCHERS,
+            *(command.split()[-command.startswith("python")].replace("-", "_") for command, _ in self.commands),
+        }
+        self.hints |= {mark.partition(".")[0] for mark in frameworks["transformers"]["marks"]}
         self.python: dict[str, None] = {}  # the Python files that were read
-        self.asked = {it["processes"] for it in frameworks.values() if it["processes"]}
+        self.asked = {framework["processes"] for framework in frameworks.values() if framework["processes"]}
 
     def file(self, name: str) -> list[Launch]:
         suffix = os.path.splitext(name)[1].lower()
@@ -116,7 +119,9 @@ class Reader:
     def _looks(self) -> re.Pattern[str]:
         """What a launch begins with, in a text of which none could be read: behind ssh, in a here-document."""
         starts = sorted(
-            re.escape(it).replace("\\ ", "[ \\t]+") for it, _ in self.commands if not it.startswith("python")
+            re.escape(command).replace("\\ ", "[ \\t]+")
+            for command, _ in self.commands
+            if not command.startswith("python")
         )
         starts += ["torchrun", r"torch\.distributed\.(?:run|launch)", r"accelerate[ \t]+launch"]
         starts.append(r"deepspeed(?=[ \t].{0,200}(?:\.py|\\)(?:\s|$))")  # and no `pip install deepspeed`
@@ -205,7 +210,10 @@ class Reader:
     def _by_keys(self, options: Mapping[str, Option]) -> str | None:
         """The framework whose own options are all there, however it is started."""
         keys = {key.partition(".")[0] for key in options}
-        return next((key for key, it in self.frameworks.items() if it["keys"] and set(it["keys"]) <= keys), None)
+        return next(
+            (key for key, framework in self.frameworks.items() if framework["keys"] and set(framework["keys"]) <= keys),
+            None,
+        )
 
     def _trains(self, launch: Launch) -> bool:
         return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
@@ -218,7 +226,11 @@ class Reader:
             if key in said:
                 launch.processes = _number(said[key].value)
                 per_node = key not in ("num_processes", "ntasks", "n", "np")
-                if launch.processes == 1 and per_node and any(it in said and said[it].value != "1" for it in NODES):
+                if (
+                    launch.processes == 1
+                    and per_node
+                    and any(name in said and said[name].value != "1" for name in NODES)
+                ):
                     launch.processes = None  # one on each of several machines
                 return
         if launch.launcher is None and own is None:
@@ -230,18 +242,20 @@ class Reader:
         """The files that it names: its own configuration, accelerate's, DeepSpeed's, and the Python that it starts."""
         named = [word for word in positional if word.text.endswith((".yaml", ".yml", ".json"))]
         named += [
-            Word(it.value, it.line) for key in ("config", "config_yaml") if (it := launch.options.get(key)) and it.value
+            Word(config.value, config.line)
+            for key in ("config", "config_yaml")
+            if (config := launch.options.get(key)) and config.value
         ]
         for word in named:
             if path := self._found(launch, word, folder):
-                for key, it in _flat(path, _text(path)).items():
-                    launch.options.setdefault(key, it)
+                for key, setting in _flat(path, _text(path)).items():
+                    launch.options.setdefault(key, setting)
             else:
                 launch.blind = True
         if option := launch.options.get("launch.config_file"):
             path = self._found(launch, Word(option.value, option.line), folder) if option.value else None
-            for key, it in _flat(path, _text(path)).items() if path else ():
-                launch.options.setdefault(f"launch.{key}", it)
+            for key, setting in _flat(path, _text(path)).items() if path else ():
+                launch.options.setdefault(f"launch.{key}", setting)
             if path is None:  # it may say FSDP, or anything else
                 launch.options.setdefault("fsdp", option._replace(value=None))
         _accelerate(launch)
@@ -255,17 +269,17 @@ class Reader:
             else:
                 continue
             launch.options.setdefault("deepspeed", option)
-            for name, it in flat.items():
-                launch.options.setdefault(f"deepspeed.{name}", it)
+            for name, setting in flat.items():
+                launch.options.setdefault(f"deepspeed.{name}", setting)
             if flat:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
                 literal = literals(path, self._code(path))
                 is_on = "gradient_checkpointing" in {**launch.options, **literal}
-                for key, it in literal.items():  # where nothing switches it on, a default decides
+                for key, setting in literal.items():  # where nothing switches it on, a default decides
                     unknown = key.startswith(KWARGS) and not is_on
-                    launch.options.setdefault(key, it._replace(value=None) if unknown else it)
+                    launch.options.setdefault(key, setting._replace(value=None) if unknown else setting)
 
     def _found(self, launch: Launch, word: Word, folder: str) -> str | None:
         """A file that is named: as it stands, from the script's folder, or from one above it."""
@@ -322,7 +336,7 @@ class Reader:
 
 def _accelerate(launch: Launch) -> None:
     """What accelerate's options and file say, in the words of the others."""
-    own = {key.removeprefix("launch."): it for key, it in launch.options.items() if key.startswith("launch.")}
+    own = {key.removeprefix("launch."): option for key, option in launch.options.items() if key.startswith("launch.")}
     kind = own.get("distributed_type")
     if kind and kind.value:
         name = DISTRIBUTED.get(kind.value.upper())
@@ -486,9 +500,14 @@ def _plain(name: str, text: str, line: int) -> dict[str, Option] | None:
         value = json.loads(text, parse_int=str, parse_float=str)
     except ValueError:
         return None
-    if not isinstance(value, dict) or not all(key and isinstance(it, str | bool) for key, it in value.items()):
+    if not isinstance(value, dict) or not all(
+        key and isinstance(setting, str | bool) for key, setting in value.items()
+    ):
         return None
-    return {key: Option(it if isinstance(it, str) else str(it).lower(), name, line) for key, it in value.items()}
+    return {
+        key: Option(setting if isinstance(setting, str) else str(setting).lower(), name, line)
+        for key, setting in value.items()
+    }
 
 
 def literals(name: str, text: str) -> dict[str, Option]:
@@ -508,9 +527,9 @@ def literals(name: str, text: str) -> dict[str, Option]:
             options: dict[str, Option] = {}
             _arguments(options, name, call, "")
             options.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno))
-            for key, it in options.items():  # by a branch one value, by another the other: not known
-                same = key not in assigned or assigned[key].value == it.value
-                assigned[key] = it if same else Option(None, name, it.line)
+            for key, option in options.items():  # by a branch one value, by another the other: not known
+                same = key not in assigned or assigned[key].value == option.value
+                assigned[key] = option if same else Option(None, name, option.line)
         if not isinstance(node, ast.Call):
             continue
         called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
@@ -544,18 +563,18 @@ def _arguments(found: dict[str, Option], name: str, node: ast.Call, prefix: str)
                 continue
         line = keyword.value.lineno
         if isinstance(value, dict):
-            for key, it in _pairs(keyword.arg, value):
-                found.setdefault(prefix + key, Option(str(it), name, line))
+            for key, setting in _pairs(keyword.arg, value):
+                found.setdefault(prefix + key, Option(str(setting), name, line))
         else:
             found.setdefault(prefix + keyword.arg, Option(None if value is None else str(value), name, line))
 
 
 def _pairs(prefix: str, value: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
-    for key, it in value.items():
-        if isinstance(it, dict) and depth < NESTED:
-            yield from _pairs(f"{prefix}.{key}", it, depth + 1)
+    for key, inner in value.items():
+        if isinstance(inner, dict) and depth < NESTED:
+            yield from _pairs(f"{prefix}.{key}", inner, depth + 1)
         else:
-            yield f"{prefix}.{key}", it
+            yield f"{prefix}.{key}", inner
 
 
 def installed(python: str) -> dict[str, str]:

@@ -20,8 +20,17 @@ EXAMPLE = "lint/example.sh"  # under snippets/
 
 def words() -> dict[str, dict[str, str]]:
     """All that the page says of a launch: the engine's own words, the command's where they are the same, and the page's."""
-    shared = ("add", "write", "guard", "with", "right", "next", *judging.LEVELS, *(f"{it}s" for it in judging.LEVELS))
-    keys = {f"of-{it}": f"lint-report.{it}" for it in shared}
+    shared = (
+        "add",
+        "write",
+        "guard",
+        "with",
+        "right",
+        "next",
+        *judging.LEVELS,
+        *(f"{level}s" for level in judging.LEVELS),
+    )
+    keys = {f"of-{key}": f"lint-report.{key}" for key in shared}
     keys |= {key.partition(".")[2]: key for key in of(LANGUAGES[0]) if key.startswith(("lint.", "lint-page."))}
     return {name: {language: of(language)[key] for language in LANGUAGES} for name, key in keys.items()}
 
@@ -39,7 +48,7 @@ def starts(catalog: Catalog) -> list[str]:
     """The words by which a text is told to hold a launch, before the lint is loaded."""
     found = set(LAUNCHERS)
     for framework in catalog.frameworks.values():
-        found |= {it.removeprefix("python -m ").split()[0] for it in framework.commands}
+        found |= {command.removeprefix("python -m ").split()[0] for command in framework.commands}
         found |= set(framework.keys[-1:])
     return sorted(found)
 
@@ -47,7 +56,7 @@ def starts(catalog: Catalog) -> list[str]:
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     rules = compile_rules(catalog)
     launches = Reader(rules["stacks"]).script("train.sh", catalog.text(catalog.root / "snippets" / EXAMPLE))
-    found = [it for launch in launches for it in judging.judge(rules, launch, {}, language)]
+    found = [finding for launch in launches for finding in judging.judge(rules, launch, {}, language)]
     shown = report.shown(found, False)
     texts = [report.text(shown, language), report.summary(found, launches, 1, False, language)]
     rows = [[say("library", language), say("commands", language)]]

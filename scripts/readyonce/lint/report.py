@@ -20,41 +20,41 @@ _GITHUB = {"error": "error", "warning": "warning", "note": "notice", "not-covere
 
 def shown(findings: Sequence[Finding], everything: bool) -> list[Finding]:
     """Without `everything` no notes: what depends on something that a launch cannot show."""
-    return [it for it in findings if everything or it.level != "note"]
+    return [finding for finding in findings if everything or finding.level != "note"]
 
 
 def text(findings: Sequence[Finding], language: Language = "en") -> str:
     """For a terminal: a line that editors can follow, then what to do."""
-    return "\n".join("\n".join(_lines(it, language)) for it in findings)
+    return "\n".join("\n".join(_lines(finding, language)) for finding in findings)
 
 
-def _lines(it: Finding, language: Language) -> list[str]:
-    level = "note" if it.level == "not-covered" else it.level  # words that editors know
-    lines = [f"{it.place}: {level}: {_what(it, language)} [{it.code}]"]
-    if it.fix:
-        lines.append(f"    {say('lint-report.add' if it.missing else 'lint-report.write', language)}")
-        lines += [f"        {line}" for line in it.fix.splitlines()]
-    if it.level == "note" and it.runs:  # of code that is only looked at, the page says how to tell
+def _lines(finding: Finding, language: Language) -> list[str]:
+    level = "note" if finding.level == "not-covered" else finding.level  # words that editors know
+    lines = [f"{finding.place}: {level}: {_what(finding, language)} [{finding.code}]"]
+    if finding.fix:
+        lines.append(f"    {say('lint-report.add' if finding.missing else 'lint-report.write', language)}")
+        lines += [f"        {line}" for line in finding.fix.splitlines()]
+    if finding.level == "note" and finding.runs:  # of code that is only looked at, the page says how to tell
         lines.append(f"    {say('lint-report.guard', language)}")
-    if it.level != "not-covered":
-        lines.append(f"    {say('lint-report.why', language, it.page)}")
+    if finding.level != "not-covered":
+        lines.append(f"    {say('lint-report.why', language, finding.page)}")
     return [printable(line) for line in lines]
 
 
-def _what(it: Finding, language: Language = "en") -> str:
-    return say("lint-report.with", language, it.versions, it.what) if it.versions else it.what
+def _what(finding: Finding, language: Language = "en") -> str:
+    return say("lint-report.with", language, finding.versions, finding.what) if finding.versions else finding.what
 
 
 def summary(
     findings: Sequence[Finding], launches: Sequence[Launch], files: int, everything: bool, language: Language = "en"
 ) -> str:
     """One line; it says what was not judged, so that silence is not taken for a pass."""
-    counts = Counter(it.level for it in findings)
+    counts = Counter(finding.level for finding in findings)
     said = [_count(level, counts[level], language) for level in LEVELS if counts[level]]
     if counts["note"] and not everything:
         said[-1 - bool(counts["not-covered"])] += say("lint-report.all", language)
-    single = sum(it.processes == 1 for it in launches)
-    read = sum(not it.unseen for it in launches)
+    single = sum(launch.processes == 1 for launch in launches)
+    read = sum(not launch.unseen for launch in launches)
     if not said and read != single:
         said = [say("lint-report.right", language)]
     said += [say("lint-report.single", language, single)] * bool(single)
@@ -68,14 +68,14 @@ def _count(word: str, number: int, language: Language) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    return "\n".join(json.dumps(it._asdict(), ensure_ascii=False) for it in findings)
+    return "\n".join(json.dumps(finding._asdict(), ensure_ascii=False) for finding in findings)
 
 
 def github(findings: Sequence[Finding]) -> str:
     return "\n".join(
-        f"::{_GITHUB[it.level]} file={_escaped(it.file, True)},line={it.line},title={it.code}::"
-        + _escaped("\n".join(filter(None, (_what(it), it.fix and f"Write: {it.fix}", it.page))))
-        for it in findings
+        f"::{_GITHUB[finding.level]} file={_escaped(finding.file, True)},line={finding.line},title={finding.code}::"
+        + _escaped("\n".join(filter(None, (_what(finding), finding.fix and f"Write: {finding.fix}", finding.page))))
+        for finding in findings
     )
 
 
@@ -86,7 +86,7 @@ def _escaped(text: str, in_property: bool = False) -> str:
 
 
 def sarif(findings: Sequence[Finding], site: str) -> str:
-    codes = sorted({it.code for it in findings})
+    codes = sorted({finding.code for finding in findings})
     run = {
         "tool": {
             "driver": {
@@ -98,20 +98,24 @@ def sarif(findings: Sequence[Finding], site: str) -> str:
         },
         "results": [
             {
-                "ruleId": it.code,
-                "ruleIndex": codes.index(it.code),
-                "level": _SARIF[it.level],
-                "message": {"text": "\n".join(filter(None, (_what(it), it.fix and f"Write: {it.fix}", it.page)))},
+                "ruleId": finding.code,
+                "ruleIndex": codes.index(finding.code),
+                "level": _SARIF[finding.level],
+                "message": {
+                    "text": "\n".join(
+                        filter(None, (_what(finding), finding.fix and f"Write: {finding.fix}", finding.page))
+                    )
+                },
                 "locations": [
                     {
                         "physicalLocation": {
-                            "artifactLocation": {"uri": it.file.replace("\\", "/")},
-                            "region": {"startLine": it.line},
+                            "artifactLocation": {"uri": finding.file.replace("\\", "/")},
+                            "region": {"startLine": finding.line},
                         }
                     }
                 ],
             }
-            for it in findings
+            for finding in findings
         ],
     }
     return json.dumps(

@@ -16,18 +16,18 @@ def stacks(catalog: Catalog) -> dict[str, dict[str, Any]]:
     """How each framework's launches are known, and what their options tell."""
     return {
         name: {
-            "title": it.title.en,
-            "package": it.package,
-            "commands": it.commands,
-            "base": it.base,
-            "keys": it.keys,
-            "marks": it.marks,
-            "processes": it.processes,
+            "title": framework.title.en,
+            "package": framework.package,
+            "commands": framework.commands,
+            "base": framework.base,
+            "keys": framework.keys,
+            "marks": framework.marks,
+            "processes": framework.processes,
             "launch": [
-                rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True) for rule in it.launch
+                rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True) for rule in framework.launch
             ],
         }
-        for name, it in catalog.frameworks.items()
+        for name, framework in catalog.frameworks.items()
     }
 
 
@@ -40,21 +40,23 @@ def of_launch(stacks: dict[str, dict[str, Any]], names: list[str]) -> list[dict[
 def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
     """Everything that `judge` needs, as JSON takes it."""
     decision = catalog.require_decision()
-    meant = {id(it) for it in catalog.fitting(decision.launches)[0]}
+    meant = {id(observed) for observed in catalog.fitting(decision.launches)[0]}
     return {
         "site": (site or "").rstrip("/"),
         "stacks": stacks(catalog),
-        "forms": {name: _forms(catalog, it) for name, it in catalog.frameworks.items()},
+        "forms": {name: _forms(catalog, framework) for name, framework in catalog.frameworks.items()},
         "versions": [name for name, fact in catalog.vocabulary.items() if fact.kind == "version"],
         "optional": [name for name, fact in catalog.vocabulary.items() if fact.optional],
-        "uses": {name: {"where": it.where, "text": it.text.model_dump()} for name, it in decision.uses.items()},
+        "uses": {name: {"where": use.where, "text": use.text.model_dump()} for name, use in decision.uses.items()},
         "strategies": {name: text.model_dump() for name, text in catalog.vocabulary["strategy"].values.items()},
         "incidents": [
             {"id": id, "look": looks}
-            for id, it in catalog.incidents.items()
-            if it.meta.status == "active" and (looks := look_at(it))
+            for id, incident in catalog.incidents.items()
+            if incident.meta.status == "active" and (looks := look_at(incident))
         ],
-        "families": {name: {"title": it.title.en, "path": it.path} for name, it in catalog.families.items()},
+        "families": {
+            name: {"title": family.title.en, "path": family.path} for name, family in catalog.families.items()
+        },
         "cells": [
             {
                 "strategy": strategy,
@@ -65,24 +67,32 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             }
             for (strategy, use), where in decision.rows.items()
             for name, column in decision.columns.items()
-            if (runs := [it for it in catalog.fitting(where)[0] if id(it) in meant and catalog.fits(column.where, it)])
+            if (
+                runs := [
+                    observed
+                    for observed in catalog.fitting(where)[0]
+                    if id(observed) in meant and catalog.fits(column.where, observed)
+                ]
+            )
         ],
     }
 
 
 def _leaves(catalog: Catalog, runs: list[Observed]) -> list[Leaf]:
-    return separate([(it.facts, it.label) for it in runs], list(catalog.vocabulary))
+    return separate([(observed.facts, observed.label) for observed in runs], list(catalog.vocabulary))
 
 
 def _part(catalog: Catalog, leaf: Leaf, runs: list[Observed]) -> dict[str, Any]:
-    here = [it for it in runs if leaf.has(it.facts)]
-    worst = max(here, key=lambda it: (it.label != "match", it.run.gradient_error or 0))
+    here = [observed for observed in runs if leaf.has(observed.facts)]
+    worst = max(here, key=lambda observed: (observed.label != "match", observed.run.gradient_error or 0))
     return {
         "path": [list(step) for step in leaf.path],
         "outcomes": dict(leaf.labels),
         "incident": worst.incident.id,
         "run": run_id(worst.run.variant, worst.environment),
-        "gradient_error": max((it.run.gradient_error or 0 for it in here if it.run.outcome == "diverge"), default=None),
+        "gradient_error": max(
+            (observed.run.gradient_error or 0 for observed in here if observed.run.outcome == "diverge"), default=None
+        ),
     }
 
 

@@ -106,7 +106,7 @@ def _read(text: str, line: int, state: _State, depth: int, asked: Collection[str
             continue
         name = words[0].text
         if name in _DECLARING:
-            _assign(state, [it for word in words[1:] if (it := _assignment_of(word))], name == "export")
+            _assign(state, [assignment for word in words[1:] if (assignment := _assignment_of(word))], name == "export")
             if name == "export":
                 state.exported |= {word.text for word in words[1:] if _NAME.fullmatch(word.text)}
             continue
@@ -115,7 +115,7 @@ def _read(text: str, line: int, state: _State, depth: int, asked: Collection[str
             found += _read(" ".join(word.text for word in words[1:]), words[0].line, state, depth + 1, asked)
             continue
         # `env NAME=value`, `docker run -e NAME=value`: told to what stands behind it.
-        assigned += [it for word in words[1:] if (it := _assignment_of(word))]
+        assigned += [assignment for word in words[1:] if (assignment := _assignment_of(word))]
         if name not in SPEAKING and depth < DEPTH and (inner := _inner(words)):
             child = _child(state, assigned)
             found += _read(inner.text, inner.line, child, depth + 1, asked)
@@ -139,10 +139,10 @@ def _inner(words: list[Word]) -> Word | None:
 
 def _child(state: _State, assigned: list[_Assignment]) -> _State:
     """What a shell that is started knows: what is exported. All else that the script sets is not known there."""
-    handed = {name: it for name, it in state.variables.items() if it is not None and name in state.exported}
+    handed = {name: values for name, values in state.variables.items() if values is not None and name in state.exported}
     state.copies(16 * (len(state.variables) + len(state.exported) + sum(map(len, handed.values()))))
-    child = _State({*state.exported, *(it[0] for it in assigned)}, state.grown, state.copied)
-    child.variables = dict.fromkeys(state.variables) | {name: [*it] for name, it in handed.items()}
+    child = _State({*state.exported, *(assignment[0] for assignment in assigned)}, state.grown, state.copied)
+    child.variables = dict.fromkeys(state.variables) | {name: [*values] for name, values in handed.items()}
     child.variables |= {name: values for name, values, _ in assigned}
     return child
 

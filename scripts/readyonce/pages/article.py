@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 
 from readyonce import articles
@@ -25,42 +24,30 @@ class Article(IncidentPage):
         return f"{chip(self.incident.id, 'id')} {' · '.join(self.you_see())}\n"
 
     def header(self) -> str:
-        """The fix, ready to be copied; which versions it is for, and where it was run."""
+        """The fix, ready to be copied; which versions it is for, how it ended, and where it was run."""
         reported = self.incident.meta.reported
         current = self.incident.evidence.get("current")
+        run = self.incident.run(self.incident.meta.fix.variant, "current")
         return self.fill(
             "header.md",
             incident=self.incident,
-            fix=self._fix(),
-            verified=self.verified(current.environment) if current else "",
+            fix=articles.fix_of(self.catalog, self.incident),
+            verified=self.verified(current.environment, ended=run.outcome if run else "") if current else "",
             source=Source.model_validate({"link": reported.source, "says": self.incident.meta.title}),
         )
-
-    def _fix(self) -> str:
-        """An option, or a section of a file that is run."""
-        fix = self.incident.meta.fix
-        if fix.option:
-            return fix.option
-        assert fix.code  # one of the two, says the model
-        file, section = fix.code.split(":")
-        try:
-            shown = articles.section(self.catalog.text(self.incident.folder / file), section)
-        except (OSError, articles.MissingSection):
-            shown = ""  # `readyonce check` says so; here it must not hide the other problems
-        return textwrap.dedent(shown).rstrip()
 
     def claims(self) -> str:
         """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""
         groups: dict[str, dict[str, Judgement]] = {"yes": {}, "only if": {}, "no": {}, "said": {}}
-        for name, it in self.incident.meta.claims.items():
-            groups[it.advice or "said"][name] = judge(self.catalog, self.incident, name)
+        for name, claim in self.incident.meta.claims.items():
+            groups[claim.advice or "said"][name] = judge(self.catalog, self.incident, name)
         return self.fill("claims.md", groups=groups)
 
     def why(self, judgement: Judgement) -> str:
         """Under which condition, for which reason, at what cost."""
-        it = judgement.claim
+        claim = judgement.claim
         return self.joined(
-            "next", (part[self.language] for part in (it.when and it.when.text, it.why, it.note) if part)
+            "next", (part[self.language] for part in (claim.when and claim.when.text, claim.why, claim.note) if part)
         )
 
     def ratios(self, judgement: Judgement) -> Iterator[str]:
@@ -87,23 +74,27 @@ class Article(IncidentPage):
         """The runs behind a verdict: all where there are few, what tells them apart, or those that differ."""
         judged = judgement.runs
         if judgement.verdict == "depends":
-            return runs_table(self, [it.observed for it in judged])
-        shown = judged if len(judged) <= SHOWN else [it for it in judged if not it.came_true][:SHOWN]
+            return runs_table(self, [run.observed for run in judged])
+        shown = judged if len(judged) <= SHOWN else [run for run in judged if not run.came_true][:SHOWN]
         if not shown:
             return ""
         rows = [self.head("variant", "environment", "predicted", "seen"), *map(self._judged, shown)]
-        others = [it for it in judged if it not in shown]
-        note = self.say("others", len(others), sum(it.came_true for it in others)) if others else ""
+        others = [run for run in judged if run not in shown]
+        note = self.say("others", len(others), sum(run.came_true for run in others)) if others else ""
         return "\n".join(part for part in (table(rows), note) if part)
 
     def _judged(self, judged: Judged) -> list[str]:
-        it = judged.observed
-        name = it.run.variant if it.incident is self.incident else f"{it.incident.id} {it.run.variant}"
+        observed = judged.observed
+        name = (
+            observed.run.variant
+            if observed.incident is self.incident
+            else f"{observed.incident.id} {observed.run.variant}"
+        )
         return [
-            f"[`{name}`]({_address(it)})",
-            it.environment,
+            f"[`{name}`]({_address(observed)})",
+            observed.environment,
             self.say(judged.predicted.partition(":")[0]) if judged.predicted else "–",
-            self.chip(it.run.outcome),
+            self.chip(observed.run.outcome),
         ]
 
     def sources(self, judgement: Judgement) -> str:

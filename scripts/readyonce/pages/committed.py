@@ -52,7 +52,7 @@ class Committed(Page):
                 files[book] = self._with_front_matter(self.catalog.text(book), incident, lab_book=True)
         errors = docs / "errors"
         if (errors / "look-alikes.md").is_file():
-            files |= {errors / it.source: self._look_alike(it) for it in self.catalog.listed("look-alikes")}
+            files |= {errors / family.source: self._look_alike(family) for family in self.catalog.listed("look-alikes")}
         path = docs / "tags.md"
         if path.is_file():
             files[path] = self._with_listings(self.catalog.text(path))
@@ -73,7 +73,7 @@ class Committed(Page):
 
     def _look_alike(self, family: FamilyFile) -> str:
         """A page for each error, so that a search for its text leads to it alone."""
-        title, text = (it[self.language].replace("`", "") for it in (family.title, family.text))
+        title, text = (part[self.language].replace("`", "") for part in (family.title, family.text))
         return self.fill(
             "look-alike-page.md",
             family=family,
@@ -115,11 +115,11 @@ class Committed(Page):
     def with_incidents(self, text: str) -> str:
         """A README's table: below its head a row for each incident, with the error as a text or how it ends without one."""
         rows, families = [], self.catalog.families
-        for it in self.catalog.incidents.values():
-            seen = [code(families[name].title[self.language]) for name in it.meta.errors if name in families]
-            seen = seen or [self.say("no-error", self.say(it.meta.variants[BASELINE].outcome))]
-            link = f"[{it.id}](docs/{self.language}/incidents/{it.id}.md)"
-            rows.append([link, it.meta.short[self.language], "<br>".join(seen)])
+        for incident in self.catalog.incidents.values():
+            outcomes = [code(families[name].title[self.language]) for name in incident.meta.errors if name in families]
+            outcomes = outcomes or [self.say("no-error", self.say(incident.meta.variants[BASELINE].outcome))]
+            link = f"[{incident.id}](docs/{self.language}/incidents/{incident.id}.md)"
+            rows.append([link, incident.meta.short[self.language], "<br>".join(outcomes)])
         made = "".join(map(table_row, rows))
         return re.sub(
             r"(^\| --- \| --- \| --- \|\n)(?:\| \[RO-.*\n)*", lambda found: found[1] + made, text, flags=re.MULTILINE
@@ -128,10 +128,10 @@ class Committed(Page):
     def with_navigation(self, text: str) -> str:
         incidents = [
             # A break comes after a dot in the middle, so that no line begins with one.
-            f'"{json.dumps(links.label(it.id, it.meta.short[self.language]), ensure_ascii=False)[1:-1]}": incidents/{it.id}.md'.replace(
+            f'"{json.dumps(links.label(incident.id, incident.meta.short[self.language]), ensure_ascii=False)[1:-1]}": incidents/{incident.id}.md'.replace(
                 " ·", r"\u00a0·"
             )
-            for it in self.catalog.incidents.values()
+            for incident in self.catalog.incidents.values()
         ]
         entries = {
             # Every page carries the navigation: beyond this it would outweigh the page.

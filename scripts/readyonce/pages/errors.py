@@ -11,7 +11,7 @@ from readyonce.schema import FamilyFile
 class ErrorPage(Page):
     def parts(self, family: FamilyFile) -> str:
         """The sections of a family's page: `wordings`, `incidents`, `questions`, `cases`."""
-        wordings = ((["<br>".join(map(code, it.all)), it.text[self.language]]) for it in family.wordings)
+        wordings = ((["<br>".join(map(code, wording.all)), wording.text[self.language]]) for wording in family.wordings)
         return sections(
             wordings=table([self.head("wording", "where"), *wordings]),
             incidents=self._incidents(family),
@@ -26,10 +26,10 @@ class ErrorPage(Page):
             return f"[{self.say('all', len(incidents))}](../incidents/index.md#{family.family})\n"
         rows = (
             [
-                self.joined("between", it.meta.tags.framework),
-                f"[{it.id}](../incidents/{it.id}.md) {it.meta.title[self.language]}",
+                self.joined("between", incident.meta.tags.framework),
+                f"[{incident.id}](../incidents/{incident.id}.md) {incident.meta.title[self.language]}",
             ]
-            for it in incidents
+            for incident in incidents
         )
         return table([self.head("framework", "incident"), *rows])
 
@@ -37,9 +37,9 @@ class ErrorPage(Page):
         """How many of the runs that ended in an error are of each of its cases."""
         if not family.cases:
             return ""
-        ended = [it for it in self.catalog.observed if it.run.error == family.family]
+        ended = [observed for observed in self.catalog.observed if observed.run.error == family.family]
         fit = {
-            case.text[self.language]: [it for it in ended if self.catalog.fits(case.where, it)]
+            case.text[self.language]: [observed for observed in ended if self.catalog.fits(case.where, observed)]
             for case in family.cases
             if case.where is not None
         }
@@ -64,10 +64,20 @@ class ErrorPage(Page):
 
     def look_alike(self, family: FamilyFile) -> str:
         """What a look-alike is, the shortest message that a run ended with, where it was seen, and its sources."""
-        runs = [it for it in self.catalog.observed if it.run.error == family.family and it.run.message]
-        shown = min(runs, key=lambda it: (len(it.run.message or ""), it.incident.id, it.run.variant), default=None)
+        runs = [
+            observed
+            for observed in self.catalog.observed
+            if observed.run.error == family.family and observed.run.message
+        ]
+        shown = min(
+            runs,
+            key=lambda observed: (len(observed.run.message or ""), observed.incident.id, observed.run.variant),
+            default=None,
+        )
         address = run_address(shown.incident.id, shown.run.variant, shown.environment) if shown else ""
-        wordings = (self.after(code(" … ".join(it.all)), it.text[self.language]) for it in family.wordings)
+        wordings = (
+            self.after(code(" … ".join(wording.all)), wording.text[self.language]) for wording in family.wordings
+        )
         return self.fill(
             "look-alike.md",
             family=family,

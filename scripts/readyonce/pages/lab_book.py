@@ -34,7 +34,11 @@ class LabBook(IncidentPage):
 
     def variant_table(self, file: str) -> str:
         declared = self.incident.meta.variants
-        listed = [it for it in self.incident.variants.values() if it.script == file and it.name in declared]
+        listed = [
+            variant
+            for variant in self.incident.variants.values()
+            if variant.script == file and variant.name in declared
+        ]
         return table([self.head("variant", "what", "outcome"), *map(self._row, listed)])
 
     def _row(self, variant: Variant) -> list[str]:
@@ -121,15 +125,17 @@ class LabBook(IncidentPage):
         if not evidence.runs:
             yield self.say("recorded", self.joined("between", (f"`{command}`" for command in evidence.options)))
 
-    def told_of_device(self, evidence: Evidence) -> Iterator[str]:
-        """The same of evidence from one device: how many runs came out as with two processes."""
+    def compared(self, evidence: Evidence) -> Iterator[str]:
+        """The same of evidence from elsewhere: how many runs came out as in `current`, and of the errors how many."""
         yield self.verified(evidence.environment, "../../")
-        two = {run.variant: self.incident.run(run.variant, "current") for run in evidence.runs}
-        same = [run for run in evidence.runs if (cpu := two[run.variant]) and cpu.outcome == run.outcome]
-        yield self.say("one-device", same=len(same), all=len(evidence.runs))
+        pairs = self.incident.beside_current(evidence)
+        same = sum(run.outcome == here.outcome for run, here in pairs)
+        errors = [run.error == here.error for run, here in pairs if here.error]
+        key = "two-hosts" if evidence.environment.hosts > 1 else "one-device"
+        yield self.say(key, all=len(evidence.runs), same=same, errors=len(errors), same_errors=sum(errors))
 
     def cited(self) -> list[str]:
-        return [cite(source, self.language) for source in sorted(self.incident.sources, key=lambda it: it.link)]
+        return [cite(source, self.language) for source in sorted(self.incident.sources, key=lambda source: source.link)]
 
     def _ended(self, run: Run) -> str:
         """How an unusable run ended: its message's last line, or how far off it was."""

@@ -26,11 +26,11 @@ class Overview(Page):
 
     @property
     def silent(self) -> list[Incident]:
-        return [it for it in self.catalog.incidents.values() if it.silent]
+        return [incident for incident in self.catalog.incidents.values() if incident.silent]
 
     @property
     def with_error(self) -> list[Incident]:
-        return [it for it in self.catalog.incidents.values() if not it.silent]
+        return [incident for incident in self.catalog.incidents.values() if not incident.silent]
 
     def incident_table(self, incidents: Iterable[Incident]) -> str:
         """A row for those that show the same and have the same fix; nothing where there is none."""
@@ -39,10 +39,24 @@ class Overview(Page):
             meta, page = incident.meta, self.of(incident)
             fix = f"`{meta.fix.option}`" if meta.fix.option else meta.fix.text[self.language]
             link = f"[{meta.id}]({meta.id}.md) {meta.short[self.language]}"
-            seen = "<br>".join(page.you_see())
-            groups.setdefault((seen, fix), []).append(f"{link}<br>{page.affected_packages()}")
-        rows = [[seen, "<br>".join(links), fix] for (seen, fix), links in groups.items()]
+            symptom = "<br>".join(page.you_see())
+            groups.setdefault((symptom, fix), []).append(f"{link}<br>{page.affected_packages()}")
+        rows = [[symptom, "<br>".join(links), fix] for (symptom, fix), links in groups.items()]
         return table([self.head("you-see", "incident-affects", "fix"), *rows], "ro-stack") if rows else ""
+
+    def two_hosts(self) -> str:
+        """Of what ran on two hosts: how many runs came out as on one, and how those did."""
+        outcomes = ("error", "match", "diverge", "still")
+        rows = [self.head("incident", "as-on-one", *outcomes)]
+        for incident in self.catalog.incidents.values():
+            for evidence in incident.elsewhere.values():
+                if evidence.environment.hosts > 1:
+                    pairs = incident.beside_current(evidence)
+                    same = [run for run, one in pairs if (run.outcome, run.error) == (one.outcome, one.error)]
+                    ended = [str(sum(run.outcome == outcome for run in same)) for outcome in outcomes]
+                    link = f"[{incident.id}](incidents/{incident.id}/evidence.md)"
+                    rows.append([link, f"{len(same)} / {len(evidence.runs)}", *ended])
+        return table(rows)
 
     def incidents_by_error(self) -> str:
         """A section for each error, with its incidents: one with two errors stands in both."""
@@ -72,8 +86,8 @@ class Overview(Page):
         if self.many:
             return f"[{self.say('all', len(incidents))}](incidents/index.md#{anchor})"
         return "<br>".join(
-            f"[{it.id}](incidents/{it.id}.md){{ .ro-id }} {it.meta.short[self.language].partition(' · ')[0]}"
-            for it in incidents
+            f"[{incident.id}](incidents/{incident.id}.md){{ .ro-id }} {incident.meta.short[self.language].partition(' · ')[0]}"
+            for incident in incidents
         )
 
     def errors(self) -> str:
@@ -85,33 +99,39 @@ class Overview(Page):
         if history.changes(self.catalog.root) is None:
             return f"{self.say('no-history')}\n"
         rows = [
-            [f"<time>{it.day}</time>", f"[{it.incident}](incidents/{it.incident}.md)", "<br>".join(self._told(it))]
-            for it in itertools.islice(news.news(self.catalog.root), LATELY)
-            if it.incident in self.catalog.incidents
+            [
+                f"<time>{change.day}</time>",
+                f"[{change.incident}](incidents/{change.incident}.md)",
+                "<br>".join(self._told(change)),
+            ]
+            for change in itertools.islice(news.news(self.catalog.root), LATELY)
+            if change.incident in self.catalog.incidents
         ]
         return table([self.head("date", "incident", "change"), *rows]) if rows else f"{self.say('no-news')}\n"
 
-    def _told(self, it: news.News) -> Iterator[str]:
-        incident = self.catalog.incidents[it.incident]
-        if it.before is None:
+    def _told(self, change: news.News) -> Iterator[str]:
+        incident = self.catalog.incidents[change.incident]
+        if change.before is None:
             yield self.say("news-incident", incident.meta.title[self.language])
-        if it.fixed:
-            yield self.say("news-fix", code(it.after.fix.option or it.after.fix.code or ""))
-        if it.affected and it.before:
-            ranges = (f"{code(entry.package or '')} {self.range(entry)}" for entry in it.affected)
+        if change.fixed:
+            yield self.say("news-fix", code(change.after.fix.option or change.after.fix.code or ""))
+        if change.affected and change.before:
+            ranges = (f"{code(entry.package or '')} {self.range(entry)}" for entry in change.affected)
             yield self.say("news-affected", self.joined("semicolon", ranges))
-        judged = {name: pair for name, pair in it.verdicts.items() if name in incident.meta.claims}
+        judged = {name: pair for name, pair in change.verdicts.items() if name in incident.meta.claims}
         for name, (before, after) in judged.items():
             if before:
-                text = f"[{incident.meta.claims[name].text[self.language]}](incidents/{it.incident}.md#claim-{name})"
+                text = (
+                    f"[{incident.meta.claims[name].text[self.language]}](incidents/{change.incident}.md#claim-{name})"
+                )
                 yield self.say("news-verdict", text, self.say(before), self.say(after))
         if count := sum(before is None for before, _ in judged.values()):
             yield self.say("news-claims", count)
-        for environment, outcomes in it.runs.items():
+        for environment, outcomes in change.runs.items():
             ended = self.joined("between", (f"{self.say(o)} {n}" for o, n in sorted(outcomes.items())))
             yield self.say("news-runs", outcomes.total(), code(environment), ended)
-        for (environment, variant), (was, is_now) in it.turned.items():
-            run = f"[{code(variant)}](incidents/{run_address(it.incident, variant, environment)})"
+        for (environment, variant), (was, is_now) in change.turned.items():
+            run = f"[{code(variant)}](incidents/{run_address(change.incident, variant, environment)})"
             yield self.say("news-turned", run, code(environment), self.say(was), self.say(is_now))
 
     def advice(self, incidents: Iterable[Incident]) -> str:
@@ -122,23 +142,23 @@ class Overview(Page):
         parts: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
         for incident in incidents:
             page, headed = f"incidents/{incident.id}.md", set()
-            for name, it in incident.meta.claims.items():
+            for name, entry in incident.meta.claims.items():
                 judgement = judge(self.catalog, incident, name)
                 kind: str = judgement.verdict
-                if kind == "depends" and it.advice == "no":
+                if kind == "depends" and entry.advice == "no":
                     kind = "fails"
                 if kind == "holds":
-                    kind = "depends" if it.advice == "only if" else "no"
+                    kind = "depends" if entry.advice == "only if" else "no"
                 if kind not in headed:
                     headed.add(kind)
                     title = f"[{incident.id}]({page}) · {incident.meta.short[self.language]}"
                     parts[kind].append(f"### {title} {{ #{kind}-{incident.id} }}\n")
-                cost = it.note if kind == "depends" else None
-                given = it.when.text if it.when else it.why or cost
+                cost = entry.note if kind == "depends" else None
+                given = entry.when.text if entry.when else entry.why or cost
                 text = given[self.language] if given and kind != "no" else ""
                 claim = self.fill(
                     "advice.md",
-                    text=it.text[self.language],
+                    text=entry.text[self.language],
                     id=f"{incident.id}-claim-{name}",
                     verdict=self.verdict(judgement, f"{page}#claim-{name}"),
                     under=first_sentence(text) if kind == "open" else text,
@@ -153,9 +173,9 @@ class Overview(Page):
 
     def silent_count(self) -> str:
         """How far off the least and the worst of them was, and in how many nothing moved."""
-        off = wrong(it.run for it in self.catalog.observed)
+        off = wrong(observed.run for observed in self.catalog.observed)
         texts = [self.say("silent-count", len(off), percent(off[0]), percent(off[-1]))] if off else []
-        if still := sum(it.run.outcome == "still" for it in self.catalog.observed):
+        if still := sum(observed.run.outcome == "still" for observed in self.catalog.observed):
             texts.append(self.say("still-count", still))
         return self.joined("next", texts) + "\n" if texts else ""
 

@@ -75,7 +75,11 @@ class Page:
     def seen_in(self, family: FamilyFile, up: str) -> str:
         """Links to the incidents that an error belongs to or that a run of theirs ended in."""
         incidents = self.catalog.incidents.values()
-        found = [f"[{it.id}]({up}incidents/{it.id}.md)" for it in incidents if family.family in it.shows]
+        found = [
+            f"[{incident.id}]({up}incidents/{incident.id}.md)"
+            for incident in incidents
+            if family.family in incident.shows
+        ]
         more = self.say("more", len(found) - IN_CELL) if len(found) > IN_CELL else ""
         return self.joined("between", found[:IN_CELL]) + more
 
@@ -110,14 +114,17 @@ class IncidentPage(Page):
         return [f"[{self.say('no-error', self.chip(outcome))}](../already-trained.md)"]
 
     def affected_packages(self) -> str:
-        return self.joined("semicolon", (f"{it.package} {self.range(it)}" for it in self.incident.meta.affected))
+        return self.joined(
+            "semicolon", (f"{entry.package} {self.range(entry)}" for entry in self.incident.meta.affected)
+        )
 
-    def verified(self, environment: Environment, up: str = "../") -> str:
-        """Date, versions and device. Of the versions, those that the repros run there import, if any are."""
+    def verified(self, environment: Environment, up: str = "../", ended: str = "") -> str:
+        """Date, versions and device, and how it ended. Of the versions, those that the repros run there import, if any are."""
         files = [name for name, where in self.incident.meta.files.items() if environment.name in where]
         versions = (f"{name} {environment.versions[name]}" for name in self.imported(files, environment))
         figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
-        parts = [self.say("verified", versions=self.joined("between", versions), **figures)]
+        how = self.chip(ended) if ended else self.say("verified")
+        parts = [self.say("ended-on", ended=how, versions=self.joined("between", versions), **figures)]
         if environment.gloo_threads == 1:
             parts.append(self.say("one-gloo-thread", f"{up}concepts/zero3-early-gather.md"))
         return self.joined("next", parts)
