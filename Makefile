@@ -3,6 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
 	--no-build-isolation-package deepspeed
+# Browsers, servers and launches of many ranks share two cores. What is red among them (1: all ran, some failed) has to be
+# green alone; both reports are printed.
+ALONE = || { test $$? = 1 && echo "What failed, once more, alone:" && \
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
 
 # A container image may forbid it; but who runs a thousand commands wants what Python compiled to be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,7 +29,7 @@ quick: .venv/quick.stamp ## in two minutes: format, and what needs no torch, no 
 
 test: lint packages ## build the wiki and run every test, or those of a folder: ONLY="runs site"
 	@$(BIN)/readyonce site
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY))
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY)) $(ALONE)
 
 lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its types and who imports whom
 	@$(BIN)/ruff check scripts tests
@@ -55,7 +59,7 @@ bench: .venv/tests.stamp ## print how long things take, as ratios
 fuzz: .venv/tests.stamp ## look for a log that breaks `diagnose`, for MINUTES=10; what breaks goes to tests/fuzz/corpus/
 	@$(BIN)/python tests/fuzz/fuzz.py $(or $(MINUTES),10)
 
-packages: ## what the tests need of the system; as root on Debian or Ubuntu it is installed
+packages: ## what the tests need of the system; as root on Debian it is installed
 	@scripts/system-packages chromium firefox-esr shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
 
 sbom: .venv/tools.stamp ## the bill of materials of what builds the wiki: build/sbom.cdx.json
@@ -88,6 +92,7 @@ clean: ## remove what was built, but not .venv
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :all:
+FAST := $(BIN)/uv pip install --quiet --require-hashes --no-deps --no-build-isolation --only-binary :all:
 
 .venv/site.stamp: requirements.txt pyproject.toml
 	@echo "Installing what the wiki needs ..."
@@ -107,12 +112,14 @@ LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :
 
 .venv/tools.stamp: .venv/site.stamp tests/requirements.txt
 	@echo "Installing what the tests need (DeepSpeed, transformers, peft ...) ..."
-	@# Not compiled: Python compiles what is imported, a small part of it.
-	@$(LOCKED) --no-compile --no-binary deepspeed,drain3 -r tests/requirements.txt
+	@# With uv: it fetches many at once, and compiles none (Python compiles what is imported, a small part of it).
+	@sed '/^uv==/,/[^\]$$/!d' tests/requirements.txt > .venv/uv.txt
+	@$(LOCKED) -r .venv/uv.txt
+	@$(FAST) --python .venv --no-binary deepspeed --no-binary drain3 -r tests/requirements.txt
 	@touch $@
 
 .venv/s3.stamp: .venv/tools.stamp tests/s3.txt
-	@$(LOCKED) --no-compile --upgrade --target .venv/s3 -r tests/s3.txt
+	@$(FAST) --target .venv/s3 -r tests/s3.txt
 	@touch $@
 
 .venv/tests.stamp: .venv/tools.stamp .venv/s3.stamp snippets/environments/current.txt tests/lighthouse/package-lock.json

@@ -22,7 +22,7 @@ def test_every_page_keeps_to_itself_and_to_the_screen(browser, strict, names):
         document.querySelector(".ro-scheme").click()
         return document.documentElement.dataset.mdColorScheme
     })"""
-    for name, page, requests, complaints in visit(browser, strict, names):
+    for name, page, requests, complaints in visit(browser, strict, names, viewport={"width": 390, "height": 844}):
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 844})
             wait_until(page, f"document.documentElement.scrollWidth <= {width}")  # after a change of width
