@@ -6,7 +6,7 @@ LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --qui
 # Browsers, servers and launches of many ranks share two cores. What is red among them (1: all ran, some failed) has to be
 # green alone; both reports are printed.
 ALONE = || { test $$? = 1 && echo "What failed, once more, alone:" && \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none; }
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(addprefix tests/,$(ONLY)); }
 
 # A container image may forbid it; but who runs a thousand commands wants what Python compiled to be kept.
 unexport PYTHONDONTWRITEBYTECODE
