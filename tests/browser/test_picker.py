@@ -81,7 +81,7 @@ def test_it_is_used_by_keyboard_and_read_aloud(browser, strict):
             page.keyboard.press("ArrowDown")
         page.keyboard.press("Tab")
         page.keyboard.press("Tab")
-        page.keyboard.type("LoRA")
+        page.keyboard.press("L")  # of "LoRA": a busy machine may take the "A" for the start of a word of its own
         assert page.url.endswith("#pick=zero-3/once/lora/any")
         assert shown(page) == stored(page, "zero-3/once/lora/any")
 

@@ -126,7 +126,7 @@ def publishing() -> list:
     jobs = load(FOLDER / "publish.yml")["jobs"]
     return [
         ("build", jobs["build"], site),
-        ("bill", jobs["bill"], {*site, "tests/requirements.txt"}),
+        ("bill", jobs["bill"], {*site, ".venv/uv.txt", "tests/requirements.txt"}),
         ("publish", jobs["publish"], set()),
         ("release", jobs["release"], set()),
         ("diagnose", load(FOLDER / "diagnose.yml")["jobs"]["diagnose"], site),
