@@ -5,8 +5,8 @@ LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --qui
 	--no-build-isolation-package deepspeed
 # Browsers, servers and launches of many ranks share two cores. What is red among them (1: all ran, some failed) has to be
 # green alone; both reports are printed.
-ALONE = || { test $$? = 1 && echo "What failed, once more, alone:" && \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(addprefix tests/,$(ONLY)); }
+alone = || { test $$? = 1 && echo "What failed, once more, alone:" && \
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(1); }
 
 # A container image may forbid it; but who runs a thousand commands wants what Python compiled to be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -29,7 +29,8 @@ quick: .venv/quick.stamp ## in two minutes: format, and what needs no torch, no 
 
 test: lint packages ## build the wiki and run every test, or those of a folder: ONLY="runs site"
 	@$(BIN)/readyonce site
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY)) $(ALONE)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY)) \
+		$(call alone,$(addprefix tests/,$(ONLY)))
 
 lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its types and who imports whom
 	@$(BIN)/ruff check scripts tests
@@ -39,7 +40,7 @@ lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its typ
 	@$(BIN)/node tests/lighthouse/node_modules/@biomejs/biome/bin/biome lint --error-on-warnings
 
 test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
-	@$(BIN)/python -m pytest -m frameworks
+	@$(BIN)/python -m pytest -m frameworks $(call alone,-m frameworks)
 
 test-cluster: .venv/tests.stamp ## a verify and a triage on a Slurm that it starts here, errors on two hosts, the Kubernetes manifest; as root, and not part of `test` or CI
 	@scripts/system-packages slurm-wlm munge iproute2
