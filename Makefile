@@ -92,15 +92,18 @@ clean: ## remove what was built, but not .venv
 # being fetched. torch alone has none: which of its many builds is right, the machine decides.
 
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-LOCKED := $(PIP) --require-hashes --no-deps --no-build-isolation --only-binary :all:
-FAST := $(BIN)/uv pip install --quiet --require-hashes --no-deps --no-build-isolation --only-binary :all:
+HASHED := --require-hashes --no-deps --no-build-isolation --only-binary :all:
+LOCKED := $(PIP) $(HASHED)
+FAST := $(BIN)/uv pip install --quiet $(HASHED)
+# What a list has of one package.
+entry = sed '/^$(1)==/,/[^\]$$/!d' $(2)
 
 .venv/site.stamp: requirements.txt pyproject.toml
 	@echo "Installing what the wiki needs ..."
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "Python 3.11 or newer is needed, for example: make site PYTHON=python3.12" >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
-	@sed '/^setuptools==/,/[^\]$$/!d' requirements.txt > .venv/setuptools.txt
+	@$(call entry,setuptools,requirements.txt) > .venv/setuptools.txt
 	@$(LOCKED) -r .venv/setuptools.txt
 	@$(LOCKED) --no-binary jieba -r requirements.txt
 	@$(PIP) --no-deps --no-build-isolation -e .
@@ -114,7 +117,7 @@ FAST := $(BIN)/uv pip install --quiet --require-hashes --no-deps --no-build-isol
 .venv/tools.stamp: .venv/site.stamp tests/requirements.txt
 	@echo "Installing what the tests need (DeepSpeed, transformers, peft ...) ..."
 	@# With uv: it fetches many at once, and compiles none (Python compiles what is imported, a small part of it).
-	@sed '/^uv==/,/[^\]$$/!d' tests/requirements.txt > .venv/uv.txt
+	@$(call entry,uv,tests/requirements.txt) > .venv/uv.txt
 	@$(LOCKED) -r .venv/uv.txt
 	@$(FAST) --python .venv --no-binary deepspeed --no-binary drain3 -r tests/requirements.txt
 	@touch $@
