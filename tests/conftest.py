@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, conditions, diagnose, ending, render, site
+from readyonce import catalog, diagnose, ending, render, site
 from support.hosting import behind_nginx, free_port, headers, served
 from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of
 
@@ -145,7 +145,7 @@ def small_blocks(monkeypatch):
 @pytest.fixture(scope="module")
 def remembered():
     """For who checks one copy again and again: what was made of the same metadata, or the same runs, is not made anew."""
-    separate, includes = conditions.separate, render.includes
+    separate, includes = catalog.separate, render.includes
     separated, made = {}, {}
 
     def separate_once(runs, names):
@@ -157,14 +157,14 @@ def remembered():
             return separate(runs, names)
         return separated[key]
 
-    def make_once(catalog, language):
-        key = digest_of(catalog.root / "snippets"), language
+    def make_once(known, language):
+        key = digest_of(known.root / "snippets"), language
         if key not in made:
             made.clear()  # it is much, and mostly the last that is asked for
-            made[key] = includes(catalog, language)
+            made[key] = includes(known, language)
         return dict(made[key])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conditions, "separate", separate_once)
+        patch.setattr(catalog, "separate", separate_once)
         patch.setattr(render, "includes", make_once)
         yield

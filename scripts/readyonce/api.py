@@ -71,15 +71,11 @@ def claims_json(catalog: Catalog) -> list[dict[str, Any]]:
 
 
 def _claim_json(catalog: Catalog, incident: Incident, name: str, claim: Claim) -> dict[str, Any]:
-    judgement = judge(catalog, incident, name)
+    judgement = judge(catalog, claim)
     labelled = {
-        f"{judged.observed.incident.id}/{judged.observed.run.variant}@{judged.observed.environment}": judged
-        for judged in judgement.runs
+        f"{observed.incident.id}/{observed.run.variant}@{observed.environment}": observed for observed in judgement.runs
     }
-    evidence = {
-        f"snippets/{judged.observed.incident.id}/evidence/{judged.observed.environment}.json"
-        for judged in judgement.runs
-    }
+    evidence = {f"snippets/{observed.incident.id}/evidence/{observed.environment}.json" for observed in judgement.runs}
     return {
         "id": f"{incident.id}/{name}",
         "incident": incident.id,
@@ -89,8 +85,8 @@ def _claim_json(catalog: Catalog, incident: Incident, name: str, claim: Claim) -
         "advice": claim.advice,
         "scope": claim.scope,
         "when": {"where": claim.when.where, "text": claim.when.text.model_dump()} if claim.when else None,
-        "predicted": {label: judged.predicted for label, judged in labelled.items()},
-        "observed": {label: judged.observed.run.outcome for label, judged in labelled.items()},
+        "predicted": {label: judgement.predicted_for(observed) for label, observed in labelled.items()},
+        "observed": {label: observed.run.outcome for label, observed in labelled.items()},
         "untold": judgement.undecided,
         "evidence": sorted(evidence),
         "sources": [source.url for source in claim.sources],

@@ -7,7 +7,7 @@ import os
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,12 +95,12 @@ def matter(catalog: Catalog, page: Page) -> dict[str, Any]:
 
 def read(path: Path, text: str | None = None) -> Page:
     """A page; `text` is the file's, where it has been read already."""
-    return _parsed(path, path.read_text(encoding="utf-8") if text is None else text)
+    return replace(_parsed(path.read_text(encoding="utf-8") if text is None else text), path=path)
 
 
-@functools.lru_cache(1024)  # `serve` reads all again when one was changed
-def _parsed(path: Path, text: str) -> Page:
-    page = Page(path, text)
+@functools.lru_cache(1 << 14)  # `serve` reads all again when one was changed
+def _parsed(text: str) -> Page:
+    page = Page(Path(), text)
     lines = text.splitlines()
     if lines and lines[0] == "---" and "---" in lines[1:]:
         start = lines.index("---", 1) + 1
@@ -185,6 +185,7 @@ class MissingSection(LookupError):
     pass
 
 
+@functools.lru_cache(1 << 12)  # the same are shown on many pages
 def section(text: str, name: str | None) -> str:
     """A named section of an included file as the page shows it, or all of it, without the marks."""
     lines = text.splitlines()

@@ -10,9 +10,11 @@ import itertools
 import json
 import os
 import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from pathlib import Path, PurePath
 from typing import TypeVar
 
@@ -20,7 +22,7 @@ import yaml
 from pydantic import BaseModel, RootModel, ValidationError
 
 from readyonce import project
-from readyonce.facts import Index, Leaf, Query, Value, fits, members, named
+from readyonce.facts import Index, Leaf, Query, Value, fits, members, named, separate
 from readyonce.reading import CatalogError, Keys, Problem, explain_yaml, explained, line_of, parse_yaml
 from readyonce.schema import (
     MATCH,
@@ -35,6 +37,7 @@ from readyonce.schema import (
     FamilyFile,
     FrameworkFile,
     IncidentFile,
+    Prediction,
     Run,
     RunsFile,
     RunsTable,
@@ -132,6 +135,7 @@ class Observed:
     run: Run
     facts: dict[str, Value]
     filled: dict[str, Value]  # the facts, with the usual value of each that it says nothing of
+    number: int = 0  # among all runs of the catalog
 
     @property
     def name(self) -> str:
@@ -142,6 +146,32 @@ class Observed:
     @property
     def label(self) -> str:
         return f"{self.run.outcome}:{self.run.error}" if self.run.error else self.run.outcome
+
+
+@dataclass(frozen=True)
+class RunSet(Collection[Observed]):
+    """Some of all runs, in their order: run i is bit i of `bits`. What is asked of a set costs no look at its runs."""
+
+    all: Sequence[Observed] = field(repr=False, compare=False)
+    bits: int
+
+    def __len__(self) -> int:
+        return self.bits.bit_count()
+
+    def __contains__(self, observed: object) -> bool:
+        return isinstance(observed, Observed) and bool(self.bits >> observed.number & 1)
+
+    def __iter__(self) -> Iterator[Observed]:
+        return (self.all[number] for number in members(self.bits))
+
+    def __and__(self, other: RunSet) -> RunSet:
+        return RunSet(self.all, self.bits & other.bits)
+
+    def __or__(self, other: RunSet) -> RunSet:
+        return RunSet(self.all, self.bits | other.bits)
+
+    def __sub__(self, other: RunSet) -> RunSet:
+        return RunSet(self.all, self.bits & ~other.bits)
 
 
 @dataclass
@@ -157,9 +187,10 @@ class Catalog:
     stack_runs: dict[str, Seen] = field(default_factory=dict)  # what proves them: by script and word
     problems: list[Problem] = field(default_factory=list)
     unsound: bool = False  # a file did not load: what rests on it cannot be judged
-    separated: dict[tuple[str, ...], list[Leaf]] = field(default_factory=dict)  # runs by name → what tells them apart
     _texts: dict[str, str] = field(default_factory=dict)
-    _fitting: dict[str, tuple[list[Observed], int]] = field(default_factory=dict)
+    _parted: dict[tuple[int, ...], list[tuple[Leaf, list[Observed]]]] = field(default_factory=dict)
+    _unusual_any: dict[frozenset[str], RunSet] = field(default_factory=dict)
+    _family_of: dict[str, str | None] = field(default_factory=dict)
 
     def is_files_page(self, path: PurePath) -> bool:
         """Whether `readyonce render` writes this page as a whole: all files of an incident."""
@@ -191,20 +222,23 @@ class Catalog:
 
     def family_of(self, message: str) -> str | None:
         """The one family whose wording the message has; None when none or several do."""
-        found = [family for family in self.families.values() if family.matches(message)]
-        found = [family for family in found if not family.yields] or found
-        return found[0].family if len(found) == 1 else None
+        if message not in self._family_of:  # runs end alike
+            found = [family for family in self.families.values() if family.matches(message)]
+            found = [family for family in found if not family.yields] or found
+            self._family_of[message] = found[0].family if len(found) == 1 else None
+        return self._family_of[message]
 
     @cached_property
     def observed(self) -> list[Observed]:
         """Every run of every incident, with its facts. Whatever judges, judges these."""
-        found = []
+        found: list[Observed] = []
         for incident in self.incidents.values():
             for environment, evidence in incident.evidence.items():
                 for run in evidence.runs:
                     if variant := incident.variants.get(run.variant):
                         facts = self._facts(incident, variant, evidence.environment, run)
-                        found.append(Observed(incident, variant, environment, run, facts, self._usual | facts))
+                        filled = self._usual | facts
+                        found.append(Observed(incident, variant, environment, run, facts, filled, len(found)))
         return found
 
     def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
@@ -229,35 +263,70 @@ class Catalog:
         """The run of `RO-0001/VARIANT@ENVIRONMENT`; without an environment, of the current one."""
         return next((observed for observed in self.observed if observed.name == name.removesuffix("@current")), None)
 
-    def fitting(self, query: Query) -> tuple[list[Observed], int]:
-        """All runs that fit a query, and how many do not tell enough to say so."""
-        key = json.dumps(query, sort_keys=True)
-        if key not in self._fitting:  # claims of several incidents ask alike
-            self._fitting[key] = self._find(query)
-        return self._fitting[key]
+    def fitting(self, query: Query) -> tuple[RunSet, int]:
+        """All runs that fit a query, and how many do not tell enough to say so.
 
-    def _find(self, query: Query) -> tuple[list[Observed], int]:
-        """Of a fact with a usual value only runs with that value are meant, unless the query asks for it."""
-        index, unusual = self._index
-        fit, unclear = index.fitting(query)
-        meant = index.all
-        for name in unusual.keys() - named(query):
-            meant &= ~unusual[name]
-        return [self.observed[number] for number in members(fit & meant)], (unclear & meant).bit_count()
+        Of a fact with a usual value only runs with that value are meant, unless the query asks for it.
+        """
+        unusual = self._any_unusual(frozenset(self._unusual.keys() - named(query)))
+        fit, unclear = self.telling(query)
+        return fit - unusual, len(unclear - unusual)
+
+    def telling(self, query: Query) -> tuple[RunSet, RunSet]:
+        """The runs that fit a query, whatever is usual, and those that do not tell enough to say so."""
+        fit, unclear = self._index.fitting(query)
+        return RunSet(self.observed, fit), RunSet(self.observed, unclear)
 
     @cached_property
-    def _index(self) -> tuple[Index, dict[str, int]]:
-        """All runs by their facts, and for each fact with a usual value the runs that have another."""
-        index = Index([observed.filled for observed in self.observed], self._optional)
-        return index, {name: index.all & ~index.fitting({name: value})[0] for name, value in self._usual.items()}
+    def ended(self) -> dict[Prediction, RunSet]:
+        """The runs that ended in each outcome, and in each family's error."""
+        found: dict[Prediction, int] = defaultdict(int)
+        for observed in self.observed:
+            for label in {observed.run.outcome, observed.label}:
+                found[label] |= 1 << observed.number
+        return {label: RunSet(self.observed, bits) for label, bits in found.items()}
+
+    def ended_in(self, error: str) -> RunSet:
+        """The runs that ended in an error of this family."""
+        return self.ended.get(f"error:{error}", self.none)
+
+    def parted(self, runs: Collection[Observed]) -> list[tuple[Leaf, list[Observed]]]:
+        """What tells the outcomes of these runs apart, and the runs of each part."""
+        given = list(runs)
+        key = tuple(observed.number for observed in given)  # each language asks for the same
+        if key not in self._parted:
+            leaves = separate([(observed.facts, observed.label) for observed in given], list(self.vocabulary))
+            self._parted[key] = [(leaf, [given[number] for number in leaf.runs]) for leaf in leaves]
+        return self._parted[key]
+
+    @cached_property
+    def _index(self) -> Index:
+        """All runs by their facts."""
+        return Index([observed.filled for observed in self.observed], self._optional)
+
+    @cached_property
+    def every(self) -> RunSet:
+        """All runs."""
+        return RunSet(self.observed, self._index.all)
+
+    @property
+    def none(self) -> RunSet:
+        """No run."""
+        return RunSet(self.observed, 0)
+
+    @cached_property
+    def _unusual(self) -> dict[str, RunSet]:
+        """For each fact with a usual value, the runs that have another."""
+        return {name: self.every - self.telling({name: value})[0] for name, value in self._usual.items()}
+
+    def _any_unusual(self, names: frozenset[str]) -> RunSet:
+        if names not in self._unusual_any:  # most queries ask for none of them
+            self._unusual_any[names] = reduce(RunSet.__or__, (self._unusual[name] for name in names), self.none)
+        return self._unusual_any[names]
 
     @cached_property
     def _usual(self) -> dict[str, Value]:
         return {name: fact.usually for name, fact in self.vocabulary.items() if fact.usually}
-
-    def fits(self, query: Query, observed: Observed) -> bool | None:
-        """A run that says nothing of a fact with `usually` has that value."""
-        return fits(query, observed.filled, self._optional)
 
     @cached_property
     def _optional(self) -> frozenset[str]:
@@ -468,8 +537,7 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
         if path.is_symlink():  # told already
             catalog.unsound = True
             return None
-        text = catalog.text(path)
-        data = json.loads(text) if path.suffix == ".json" else parse_yaml(text)
+        return _understood(catalog.text(path), path.suffix == ".json", model)
     except FileNotFoundError:
         add(catalog, path, (), "the file is missing", "`readyonce new ID` makes every file an incident needs.")
     except CatalogError as error:
@@ -484,17 +552,26 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
         )
     except yaml.YAMLError as error:
         add(catalog, path, *explain_yaml(error))
+    except ValidationError as error:
+        for keys, what, remedy in explained(error.errors()):
+            add(catalog, path, keys, what, remedy)
     except (ValueError, RecursionError) as error:  # numbers of 5000 digits, lists in 5000 lists
         what = f"not JSON that can be read: {error}"
         add(catalog, path, 1, what, RECORDED)
-    else:
-        try:
-            return model.model_validate(data)
-        except ValidationError as error:
-            for keys, what, remedy in explained(error.errors()):
-                add(catalog, path, keys, what, remedy)
     catalog.unsound = True
     return None
+
+
+def _understood(text: str, is_json: bool, model: type[M]) -> M:
+    found = _understood_once(text, is_json, model)
+    assert isinstance(found, model)
+    return found
+
+
+# What is loaded again, by `serve` or of another day, is mostly what it was. Models cannot be changed.
+@lru_cache(1 << 14)
+def _understood_once(text: str, is_json: bool, model: type[BaseModel]) -> BaseModel:
+    return model.model_validate(json.loads(text) if is_json else parse_yaml(text))
 
 
 def read_all(catalog: Catalog, path: Path, model: type[M]) -> dict[str, M]:

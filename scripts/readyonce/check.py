@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ import yaml
 
 from readyonce import articles, counts, decision, frameworks, lab, links, render
 from readyonce.articles import Block, Include, Page
-from readyonce.catalog import Catalog, Incident, Observed, Variant, add, load
+from readyonce.catalog import Catalog, Incident, Observed, RunSet, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
 from readyonce.pages.committed import committed as committed_files
 from readyonce.project import LANGUAGES, Language
@@ -394,7 +395,7 @@ def _claims(catalog: Catalog, incident: Incident) -> None:
                         f"has no `{key}`",
                         "`scope:` says which runs decide it, `predicts:` how they end if it is true.",
                     )
-        _judged(catalog, incident, claim, fault, judge(catalog, incident, name))
+        _judged(catalog, incident, claim, fault, judge(catalog, claim))
         if claim.basis == "source" and not claim.sources:
             fault("sources", "rests on a source and names none", "Add `sources:` with a link and what it says.")
         for measured in claim.measured:
@@ -419,7 +420,7 @@ def _judged(
         remedy = "Under `otherwise:`, say what runs in its scope would show if it were false; or give a source."
         fault("scope", what, remedy if claim.explanation else "Widen it: `readyonce facts` says what runs there are.")
         return  # a verdict on nothing asks for nothing
-    if missed := [judged.observed.name for judged in runs if judged.predicted is None]:
+    if missed := functools.reduce(RunSet.__sub__, judgement.predicted.values(), runs):
         fault("predicts", f"predicts nothing for {_some(missed)}", "Add a case that fits, or narrow the scope.")
     if claim.explanation and claim.advice:
         fault("advice", "is an explanation, and one cannot follow it", "Take `advice:` out, or `explanation:`.")
@@ -442,8 +443,9 @@ def _judged(
             "`why:` goes with verdict `open`, always, and with no other. The verdict follows from the runs.",
         )
     if verdict == "depends" and claim.when:
-        wrong = [judged.observed.name for judged in runs if judged.inside and not judged.came_true]
-        left_out = [judged.observed.name for judged in runs if judged.inside is False and judged.came_true]
+        inside, unclear = catalog.telling(claim.when.where)
+        wrong = (runs & inside) - judgement.right
+        left_out = judgement.right - inside - unclear
         if wrong or left_out:
             what = f"does not come true for {_some(wrong)}, which its `when` takes in" if wrong else ""
             what += f"{' and ' if wrong and left_out else ''}" + (
@@ -454,8 +456,9 @@ def _judged(
         fault("advice", "fails, and its advice is `yes`", "Advice that does not work cannot be given. Write `no`.")
 
 
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+def _some(runs: RunSet) -> str:
+    names = [observed.name for observed in itertools.islice(runs, 3)]
+    return ", ".join(names) + (f" and {len(runs) - len(names)} more" if len(runs) > len(names) else "")
 
 
 def _apart(catalog: Catalog, judgement: Judgement) -> str:
@@ -503,36 +506,31 @@ def _values(fact: Fact) -> str:
 
 def _facts(catalog: Catalog) -> None:
     """Every run tells its facts in the words of the vocabulary, and runs with equal facts ended alike."""
-    alike: dict[str, Observed] = {}
+    alike: dict[frozenset[tuple[str, Value]], Observed] = {}
+    known: set[tuple[str, str]] = set()  # runs tell the same facts again and again
     for observed in catalog.observed:
-        path = observed.incident.folder / "evidence" / f"{observed.environment}.json"
-        index = next(
-            i for i, run in enumerate(observed.incident.evidence[observed.environment].runs) if run is observed.run
-        )
-        where = ("runs", index)
+
+        def fault(what: str, remedy: str, *keys: str, observed: Observed = observed) -> None:
+            path = observed.incident.folder / "evidence" / f"{observed.environment}.json"
+            runs = observed.incident.evidence[observed.environment].runs
+            index = next(number for number, run in enumerate(runs) if run is observed.run)
+            add(catalog, path, ("runs", index, *keys), what, remedy)
+
         if not observed.run.facts:
-            add(catalog, path, where, f"the run of `{observed.run.variant}` has no facts", FACTS)
+            fault(f"the run of `{observed.run.variant}` has no facts", FACTS)
         for name, value in observed.run.facts.items():
+            if (name, repr(value)) in known:
+                continue
             fact = catalog.vocabulary.get(name)
-            if fact is None or not _value_fits(fact, value):
+            if fact and _value_fits(fact, value):
+                known.add((name, repr(value)))
+            else:
                 what = f"the run of `{observed.run.variant}` says `{name}: {value}`, which is no fact of the vocabulary"
-                add(
-                    catalog,
-                    path,
-                    (*where, "facts", name),
-                    what,
-                    f"Add it to snippets/facts.yml, or mend the repro's `facts`. {FACTS}",
-                )
-        other = alike.setdefault(json.dumps(observed.facts, sort_keys=True), observed)
+                fault(what, f"Add it to snippets/facts.yml, or mend the repro's `facts`. {FACTS}", "facts", name)
+        other = alike.setdefault(frozenset(observed.facts.items()), observed)
         if other.label != observed.label:
             what = f"no fact separates `{observed.name}` ({observed.label}) from `{other.name}` ({other.label})"
-            add(
-                catalog,
-                path,
-                where,
-                what,
-                "A fact is missing: add it to snippets/facts.yml and to the repro's `facts`.",
-            )
+            fault(what, "A fact is missing: add it to snippets/facts.yml and to the repro's `facts`.")
 
 
 def _decision(catalog: Catalog) -> None:
@@ -569,12 +567,14 @@ def _cases(catalog: Catalog) -> None:
     """The cases of an error are queries, and cover all runs that ended in it."""
     for family in catalog.families.values():
         path = catalog.root / "snippets" / "errors" / f"{family.family}.yml"
-        ended = [observed for observed in catalog.observed if observed.run.error == family.family]
+        ended = left = catalog.ended_in(family.family)
         cases = [(index, case.where) for index, case in enumerate(family.cases) if case.where is not None]
         empty = False  # then its runs are left over by that
         for index, where in cases:
             place = ("cases", index, "where")
-            if _query(catalog, path, place, where) and not any(catalog.fits(where, observed) for observed in ended):
+            fit = ended & catalog.telling(where)[0]
+            left -= fit
+            if _query(catalog, path, place, where) and not fit:
                 empty = True
                 add(
                     catalog,
@@ -583,7 +583,6 @@ def _cases(catalog: Catalog) -> None:
                     "no run that ended in this error fits this case",
                     "Mend it, or leave `where` out.",
                 )
-        left = [observed.name for observed in ended if not any(catalog.fits(where, observed) for _, where in cases)]
         if family.cases and left and not empty:
             what = f"runs that ended in this error and are of none of its cases: {_some(left)}"
             add(catalog, path, ("cases",), what, "A case is missing, or one is too narrow.")
@@ -610,13 +609,13 @@ def _each_page(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> N
     nothing is said of them."""
     recorded = _recorded(catalog)
     twins = {
-        catalog.root / "docs" / one / name: page
+        str(catalog.root / "docs" / one / name): page
         for one, other in (LANGUAGES, reversed(LANGUAGES))
         for name, page in pages[other].items()
     }
     for language in LANGUAGES:
         places = articles.places(catalog.root, language)
-        by_path = {page.path: page for page in pages[language].values()}
+        by_path = {str(page.path): page for page in pages[language].values()}
         for page in pages[language].values():
             _headings(catalog, page)
             if page.path.stem not in catalog.incidents:  # an article's is generated
@@ -652,12 +651,15 @@ def _pages(catalog: Catalog, pages: Pages, made: dict[str, str] | None) -> None:
             if page := pages[language].get(f"incidents/{id}/evidence.md"):
                 title = links.label(id, say("lab-book", language))
                 _outline(catalog, page, title, articles.LAB_BOOK, "A lab book")
+    cited: list[Incident | FamilyFile] = [*catalog.incidents.values(), *catalog.families.values()]
+    known = {source.zh: source.url for entry in cited for source in entry.sources if source.zh}
+    translated = {address_of(chinese): english for chinese, english in known.items()}
     faulty = {problem.file for problem in catalog.problems}
     for name, page in pages["en"].items():
         if other := pages["zh"].get(name):
             files = (str(article.path.relative_to(catalog.root)) for article in (page, other))
             if faulty.isdisjoint(files):  # else they differ by that
-                _parity(catalog, page, other)
+                _parity(catalog, page, other, translated)
         else:
             add(
                 catalog,
@@ -881,15 +883,18 @@ def _link(
     line: int,
     target: str,
     made: dict[str, str] | None,
-    pages: dict[Path, Page],
-    twins: dict[Path, Page],
+    pages: dict[str, Page],
+    twins: dict[str, Page],
 ) -> None:
-    """`twins`: each page in the other language. A page or an anchor that the twin has was lost here, which is said there."""
+    """`pages`, `twins`: by path, each page in this language, and in the other one; they are texts, since links are many.
+
+    A page or an anchor that the twin has was lost here, which is said there.
+    """
     if re.match(r"[a-z]+:", target):
         return
     name, _, anchor = target.partition("#")
-    path = Path(os.path.normpath(page.path.parent / name)) if name else page.path
-    if path not in pages and not path.is_file():
+    path = os.path.normpath(f"{os.path.dirname(page.path)}/{name}") if name else str(page.path)
+    if path not in pages and not os.path.isfile(path):
         if path in twins:
             return
         add(
@@ -902,13 +907,13 @@ def _link(
     elif anchor and (
         not _has(pages[path], anchor, made) and not ((twin := twins.get(path)) and anchor in twin.ids)
         if path in pages
-        else catalog.is_generated(path) and f"{{#{anchor}}}" not in catalog.text(path)
+        else catalog.is_generated(Path(path)) and f"{{#{anchor}}}" not in catalog.text(Path(path))
     ):
         add(
             catalog,
             page.path,
             line,
-            f"the link goes to #{anchor}, which is not on {path.name}",
+            f"the link goes to #{anchor}, which is not on {os.path.basename(path)}",
             "Mend the anchor, or give the heading that id.",
         )
 
@@ -916,11 +921,17 @@ def _link(
 def _has(target: Page, anchor: str, made: dict[str, str] | None) -> bool:
     if anchor in target.ids or made is None:
         return True
-    included = " ".join(made.get(include.path, "") for include in target.includes)
-    return re.search(rf'(?:\{{ ?#|id="){re.escape(anchor)}(?![\w-])', included) is not None
+    return any(anchor in _ids(made.get(include.path, "")) for include in target.includes)
 
 
-def _parity(catalog: Catalog, page: Page, other: Page) -> None:
+@functools.lru_cache(1 << 14)  # a page is led to by many
+def _ids(included: str) -> frozenset[str]:
+    return frozenset(re.findall(r'(?:\{ ?#|id=")([^\s"{}]+)', included))
+
+
+def _parity(catalog: Catalog, page: Page, other: Page, translated: dict[str, str]) -> None:
+    """`translated`: the Chinese text of a source → the English one."""
+
     def compare(what: str, one: list[tuple[int, str]], two: list[tuple[int, str]], remedy: str) -> None:
         """Each a list of (line, thing): the first difference is what a translator needs to see."""
         for index in range(max(len(one), len(two))):
@@ -952,11 +963,8 @@ def _parity(catalog: Catalog, page: Page, other: Page) -> None:
         [(b.line, f"{b.language}: {b.content}") for b in other.blocks],
         "Code is not translated. " + same,
     )
-    cited: list[Incident | FamilyFile] = [*catalog.incidents.values(), *catalog.families.values()]
-    known = [source for entry in cited for source in entry.sources]
-    english = {address_of(source.zh): source.url for source in known if source.zh}
     ours, theirs = (
-        [(line, target) for target, line in sorted((english.get(target, target), line) for line, target in p.links)]
+        [(line, target) for target, line in sorted((translated.get(target, target), line) for line, target in p.links)]
         for p in (page, other)
     )
     compare(

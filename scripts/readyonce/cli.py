@@ -383,8 +383,6 @@ def facts(options: argparse.Namespace) -> int:
 
         verify.rewrite_facts(known, _say)
         return GOOD
-    from readyonce.facts import separate
-
     query: dict[str, Condition] = {}
     for part in options.query:
         name, _, value = part.partition("=")
@@ -392,8 +390,7 @@ def facts(options: argparse.Namespace) -> int:
             raise _usage(f"`{part}` is no FACT=VALUE. The facts: {', '.join(known.vocabulary)}")
         query[name] = value if value[0] in "<>" else value.split(",")
     found, undecided = known.fitting(query)
-    for leaf in separate([(observed.facts, observed.label) for observed in found], list(known.vocabulary)):
-        here = [observed for observed in found if leaf.has(observed.facts)]
+    for leaf, here in known.parted(found):
         how = ", ".join(f"{label} {count}" for label, count in leaf.labels.most_common())
         print(f"{how}   where {_path(leaf) or 'any'}")
         for fitting in here:

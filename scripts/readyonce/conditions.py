@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from readyonce.catalog import Catalog, Observed
-from readyonce.facts import Condition, Query, Value, bounds, separate, version
+from readyonce.facts import Condition, Query, Value, bounds, version
 from readyonce.project import Language
 from readyonce.words import say
 
@@ -51,16 +51,10 @@ def value_in_words(catalog: Catalog, name: str, value: Value, language: Language
     return f"{fact.text[language]} {value}"
 
 
-def parts(catalog: Catalog, runs: Sequence[Observed]) -> list[Part]:
+def parts(catalog: Catalog, runs: Collection[Observed]) -> list[Part]:
     """Runs in parts of one outcome each, as few as their facts allow; the most runs first."""
-    names = tuple(observed.name for observed in runs)  # each language asks for the same
-    if names not in catalog.separated:
-        catalog.separated[names] = separate(
-            [(observed.facts, observed.label) for observed in runs], list(catalog.vocabulary)
-        )
     found = []
-    for leaf in catalog.separated[names]:
-        here = tuple(observed for observed in runs if leaf.has(observed.facts))
+    for leaf, here in catalog.parted(runs):
         told = tuple(dict.fromkeys(name for name, _, _ in leaf.path))
         found += [
             Part(label, tuple(observed for observed in here if observed.label == label), told) for label in leaf.labels

@@ -35,9 +35,7 @@ def cells(catalog: Catalog) -> dict[tuple[str, str], ByColumn]:
     found = {}
     for row, where in catalog.require_decision().rows.items():
         runs = catalog.fitting(where)[0]
-        by_column = {
-            name: [observed for observed in runs if catalog.fits(column.where, observed)] for name, column in columns
-        }
+        by_column = {name: list(runs & catalog.telling(column.where)[0]) for name, column in columns}
         if any(by_column.values()):
             found[row] = {name: runs for name, runs in by_column.items() if runs}
     return found

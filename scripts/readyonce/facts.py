@@ -154,13 +154,11 @@ class Leaf(NamedTuple):
 
     path: Path
     labels: Counter[str]
+    runs: list[int]  # which of those that were given
 
     @property
     def pure(self) -> bool:
         return len(self.labels) == 1
-
-    def has(self, facts: Facts) -> bool:
-        return all(_answer(name, condition, facts) == inside for name, condition, inside in self.path)
 
 
 def separate(runs: Sequence[tuple[Facts, str]], names: Sequence[str]) -> list[Leaf]:
@@ -168,22 +166,22 @@ def separate(runs: Sequence[tuple[Facts, str]], names: Sequence[str]) -> list[Le
 
     Greedy: at each step the one question that leaves the least mixture; the fact named first wins a tie.
     """
-    return list(_leaves(list(runs), names, ()))
+    return list(_leaves(runs, names, list(range(len(runs))), ()))
 
 
-def _leaves(runs: list[tuple[Facts, str]], names: Sequence[str], path: Path) -> Iterator[Leaf]:
-    labels = Counter(label for _, label in runs)
-    asked = _best(runs, labels, names) if len(labels) > 1 else None
+def _leaves(runs: Sequence[tuple[Facts, str]], names: Sequence[str], here: list[int], path: Path) -> Iterator[Leaf]:
+    labels = Counter(runs[number][1] for number in here)
+    asked = _best([runs[number] for number in here], labels, names) if len(labels) > 1 else None
     if asked is None:
-        yield Leaf(path, labels)
+        yield Leaf(path, labels, here)
         return
     name, condition = asked
-    inside: list[tuple[Facts, str]] = []
-    outside: list[tuple[Facts, str]] = []
-    for run in runs:
-        (inside if _answer(name, condition, run[0]) else outside).append(run)
-    yield from _leaves(inside, names, (*path, (name, condition, True)))
-    yield from _leaves(outside, names, (*path, (name, condition, False)))
+    inside: list[int] = []
+    outside: list[int] = []
+    for number in here:
+        (inside if _answer(name, condition, runs[number][0]) else outside).append(number)
+    yield from _leaves(runs, names, inside, (*path, (name, condition, True)))
+    yield from _leaves(runs, names, outside, (*path, (name, condition, False)))
 
 
 def _best(

@@ -114,7 +114,7 @@ def _states(root: Path, commit: str) -> dict[str, State] | None:
             incident.id: State(
                 incident.meta.fix,
                 tuple(incident.meta.affected),
-                {name: judge(known, incident, name).verdict for name in incident.meta.claims},
+                {name: judge(known, claim).verdict for name, claim in incident.meta.claims.items()},
                 {
                     (environment, run.variant): run.outcome
                     for environment, evidence in incident.evidence.items()

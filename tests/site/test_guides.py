@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from support.project import KNOWN
+from support.project import KNOWN, fits
 
 PREFIX = {"en": "", "zh": "zh/"}
 
@@ -34,7 +34,7 @@ def test_each_outcome_of_the_decision_page_is_that_of_the_run_it_links_to(built,
     for (strategy, use), where in known.decision.rows.items():
         for column, query in columns.items():
             # Nothing that a run showed may be left out.
-            wanted = {it.run.outcome for it in known.fitting(where)[0] if known.fits(query, it)}
+            wanted = {it.run.outcome for it in known.fitting(where)[0] if fits(query, it)}
             cell = shown.get((f"{strategy}-{use}", column), [])
             assert {kind for _, _, kind in cell} == wanted, (strategy, use, column)
             assert all(run_of(incident, anchor).outcome == kind for incident, anchor, kind in cell)
@@ -95,7 +95,7 @@ def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, l
         # Another setting leads where this one never trained right, and it did: one that always does, if there is one.
         shares = {}
         for name, column in known.decision.columns.items():
-            if fitting := [it for it in here if known.fits(column.where, it)]:
+            if fitting := [it for it in here if fits(column.where, it)]:
                 shares[name] = [sum(it.run.outcome == "match" for it in fitting), len(fitting), fitting]
         others = sorted(
             (name for name in shares if shares[name][0]), key=lambda name: shares[name][0] < shares[name][1]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog
+from readyonce import catalog, facts
 
 EPOCH = "1790000000"
 REPOSITORY = "https://forge.example.com/team/readyonce"
@@ -39,6 +39,14 @@ def as_in_a_terminal() -> None:
     """For `preexec_fn`: nohup and a shell's background have signals ignored, and so would their children."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+
+
+OPTIONAL = frozenset(name for name, fact in KNOWN.vocabulary.items() if fact.optional)
+
+
+def fits(query: facts.Query, observed: catalog.Observed) -> bool | None:
+    """As one run says it, without the index of all."""
+    return facts.fits(query, observed.filled, OPTIONAL)
 
 
 def selected(request, fixture: str) -> list[dict]:

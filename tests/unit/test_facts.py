@@ -8,7 +8,7 @@ import pytest
 from readyonce import catalog, check, conditions, decision, facts, lab
 from readyonce.facts import Index, fits, members, of_command, separate
 from readyonce.verdicts import judge
-from support.project import KNOWN, ROOT, edit
+from support.project import KNOWN, OPTIONAL, ROOT, edit
 
 RUN = {"strategy": "zero-3", "deepspeed": "0.19.2", "static_graph": True, "batch": 2}
 
@@ -127,7 +127,7 @@ def test_a_cell_shows_every_run_that_fits_it():
     for row, where in KNOWN.decision.rows.items():
         for name, column in KNOWN.decision.columns.items():
             wanted = [
-                it for it in KNOWN.observed if KNOWN.fits(where, it) and KNOWN.fits(column.where, it)
+                it for it in KNOWN.observed if fits(where, it.filled, OPTIONAL) and fits(column.where, it.filled, OPTIONAL)
                 and all(it.facts.get(name, value) == value for name, value in usual.items())
             ]  # fmt: skip
             runs = decision.cells(KNOWN).get(row, {}).get(name, [])
@@ -170,12 +170,12 @@ def test_one_run_against_it_anywhere_changes_every_claim_and_cell_that_it_touche
     touched = 0
     for owner in after.incidents.values():
         for name in owner.meta.claims:
-            was, now = (judge(known, known.incidents[owner.id], name) for known in (before, after))
-            if not any(it.observed is added for it in now.runs):
-                assert [it.observed.name for it in was.runs] == [it.observed.name for it in now.runs]
+            was, now = (judge(known, known.incidents[owner.id].meta.claims[name]) for known in (before, after))
+            if added not in now.runs:
+                assert [it.name for it in was.runs] == [it.name for it in now.runs]
                 continue
             touched += 1
-            came_true = next(it.came_true for it in now.runs if it.observed is added)
+            came_true = added in now.right
             assert len(now.runs) == len(was.runs) + 1
             changed = now.verdict != was.verdict or (len(now.right), len(now.runs)) != (len(was.right), len(was.runs))
             assert changed or f"claim `{name}`" in told, f"{owner.id}/{name}"

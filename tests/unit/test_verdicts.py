@@ -3,9 +3,9 @@
 import pytest
 
 from readyonce import schema
-from readyonce.catalog import Observed
-from readyonce.verdicts import Judged, _verdict, judge
-from support.project import KNOWN
+from readyonce.catalog import Catalog, Observed
+from readyonce.verdicts import judge
+from support.project import KNOWN, ROOT, fits
 
 
 def claim(**changes) -> schema.Claim:
@@ -14,58 +14,74 @@ def claim(**changes) -> schema.Claim:
     return schema.Claim.model_validate(given | changes)
 
 
-def judged(predicted: str | None, outcome: str, error: str | None = None) -> Judged:
-    run = schema.Run(variant="v", outcome=outcome, error=error, repeats=1, alone=True, seconds=1)
-    return Judged(Observed(None, None, "current", run, {}, {}), predicted, None)
+def verdict(runs: list[tuple[str | None, str, str | None]], **changes) -> str:
+    """On runs of which each is predicted an outcome, and ended in one, perhaps with an error's family."""
+    known = Catalog(ROOT)
+    known.observed = [
+        Observed(None, None, "current", schema.Run(**RUN, outcome=outcome, error=error), {"n": n}, {"n": n}, n)
+        for n, (_, outcome, error) in enumerate(runs)
+    ]
+    cases = [schema.Case(where={"n": n}, outcome=it[0]) for n, it in enumerate(runs) if it[0]]
+    return judge(known, claim(predicts=cases, **changes)).verdict
 
 
-GOOD, BAD = judged("match", "match"), judged("match", "diverge")
+RUN = {"variant": "v", "repeats": 1, "alone": True, "seconds": 1}
+GOOD, BAD = ("match", "match", None), ("match", "diverge", None)
 
 
 @pytest.mark.parametrize(
-    "verdict, runs",
+    "expected, runs",
     [
-        ("holds", [GOOD, judged("error", "error", "a")]),
-        ("fails", [judged("match", "error", "a"), BAD]),
+        ("holds", [GOOD, ("error", "error", "a")]),
+        ("fails", [("match", "error", "a"), BAD]),
         ("depends", [GOOD, BAD]),
-        ("depends", [GOOD, judged(None, "match")]),  # what is not predicted did not come true
+        ("depends", [GOOD, (None, "match", None)]),  # what is not predicted did not come true
         ("fails", [GOOD, *[BAD] * 8]),  # where it is right is a corner
         ("depends", [GOOD, *[BAD] * 7]),
         ("open", []),
-        ("holds", [judged("error:a", "error", "a")]),
-        ("fails", [judged("error:a", "error", "b")]),
+        ("holds", [("error:a", "error", "a")]),
+        ("fails", [("error:a", "error", "b")]),
     ],
 )
-def test_runs_decide(verdict, runs):
-    assert _verdict(claim(), tuple(runs)) == verdict
+def test_runs_decide(expected, runs):
+    assert verdict(runs) == expected
+
+
+def test_of_several_cases_the_first_that_fits_predicts():
+    known = Catalog(ROOT)
+    known.observed = [Observed(None, None, "current", schema.Run(**RUN, outcome="match"), {"n": 1}, {"n": 1})]
+    cases = [schema.Case(where={"n": "< 2"}, outcome="diverge"), schema.Case(outcome="match")]
+    assert judge(known, claim(predicts=cases)).verdict == "fails"
+    assert judge(known, claim(predicts=cases[::-1])).verdict == "holds"
 
 
 def test_a_source_supports_or_leaves_open():
     source = {"link": "a/b#1", "says": {"en": "x", "zh": "x"}}
-    assert _verdict(claim(basis="source", supports="fails", sources=[source]), ()) == "fails"
-    assert _verdict(claim(basis="source", sources=[source]), ()) == "open"
+    assert verdict([], basis="source", supports="fails", sources=[source]) == "fails"
+    assert verdict([], basis="source", sources=[source]) == "open"
 
 
 @pytest.mark.parametrize("basis", ["measured", "inferred"])
 def test_what_decides_nothing(basis):
-    assert _verdict(claim(basis=basis), (GOOD,)) == "open"
+    assert verdict([GOOD], basis=basis) == "open"
 
 
 def test_claims_are_judged_on_every_run_that_fits_their_scope():
     for incident in KNOWN.incidents.values():
-        for name, it in incident.meta.claims.items():
+        for it in incident.meta.claims.values():
             if it.scope is not None and not it.explanation:
                 fitting = {observed.name for observed in KNOWN.fitting(it.scope)[0]}
-                assert {judged.observed.name for judged in judge(KNOWN, incident, name).runs} == fitting
+                assert {observed.name for observed in judge(KNOWN, it).runs} == fitting
 
 
 def test_an_explanation_is_judged_by_what_could_refute_it():
     for incident in KNOWN.incidents.values():
         for name, it in incident.meta.claims.items():
             if it.explanation and it.otherwise:
-                for judged in judge(KNOWN, incident, name).runs:
-                    others = [case.outcome for case in it.otherwise if KNOWN.fits(case.where, judged.observed)]
-                    assert others and others[0] != judged.predicted, (incident.id, name)
+                judgement = judge(KNOWN, it)
+                for observed in judgement.runs:
+                    others = [case.outcome for case in it.otherwise if fits(case.where, observed)]
+                    assert others and others[0] != judgement.predicted_for(observed), (incident.id, name)
 
 
 def test_the_same_claim_has_the_same_verdict_wherever_it_stands():
@@ -74,5 +90,5 @@ def test_the_same_claim_has_the_same_verdict_wherever_it_stands():
         for name, it in incident.meta.claims.items():
             if it.basis == "run":
                 key = str((it.scope, it.predicts, it.otherwise, it.explanation))
-                verdict = judge(KNOWN, incident, name).verdict
+                verdict = judge(KNOWN, it).verdict
                 assert seen.setdefault(key, verdict) == verdict, (incident.id, name)

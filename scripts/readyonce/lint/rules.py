@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from readyonce.catalog import Catalog, Observed
-from readyonce.facts import Leaf, separate
+from readyonce.facts import Leaf
 from readyonce.frameworks import shown
 from readyonce.links import run_id
 from readyonce.rules import look_at
@@ -40,7 +40,7 @@ def of_launch(stacks: dict[str, dict[str, Any]], names: list[str]) -> list[dict[
 def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
     """Everything that `judge` needs, as JSON takes it."""
     decision = catalog.require_decision()
-    meant = {id(observed) for observed in catalog.fitting(decision.launches)[0]}
+    meant = catalog.fitting(decision.launches)[0]
     return {
         "site": (site or "").rstrip("/"),
         "stacks": stacks(catalog),
@@ -63,27 +63,16 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
                 "use": use,
                 "column": name,
                 "where": column.where,
-                "parts": [_part(catalog, leaf, runs) for leaf in _leaves(catalog, runs)],
+                "parts": [_part(leaf, here) for leaf, here in catalog.parted(runs)],
             }
             for (strategy, use), where in decision.rows.items()
             for name, column in decision.columns.items()
-            if (
-                runs := [
-                    observed
-                    for observed in catalog.fitting(where)[0]
-                    if id(observed) in meant and catalog.fits(column.where, observed)
-                ]
-            )
+            if (runs := catalog.fitting(where)[0] & meant & catalog.telling(column.where)[0])
         ],
     }
 
 
-def _leaves(catalog: Catalog, runs: list[Observed]) -> list[Leaf]:
-    return separate([(observed.facts, observed.label) for observed in runs], list(catalog.vocabulary))
-
-
-def _part(catalog: Catalog, leaf: Leaf, runs: list[Observed]) -> dict[str, Any]:
-    here = [observed for observed in runs if leaf.has(observed.facts)]
+def _part(leaf: Leaf, here: list[Observed]) -> dict[str, Any]:
     worst = max(here, key=lambda observed: (observed.label != "match", observed.run.gradient_error or 0))
     return {
         "path": [list(step) for step in leaf.path],

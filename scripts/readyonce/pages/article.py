@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Collection, Iterator
 
 from readyonce import articles
 from readyonce.catalog import Observed
@@ -11,7 +12,7 @@ from readyonce.links import run_address, run_id
 from readyonce.markup import chip, cite_all, number, table
 from readyonce.pages.page import IncidentPage, Page
 from readyonce.schema import BASELINE, Affected, Source
-from readyonce.verdicts import Judged, Judgement, judge
+from readyonce.verdicts import Judgement, judge
 
 SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 
@@ -40,7 +41,7 @@ class Article(IncidentPage):
         """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""
         groups: dict[str, dict[str, Judgement]] = {"yes": {}, "only if": {}, "no": {}, "said": {}}
         for name, claim in self.incident.meta.claims.items():
-            groups[claim.advice or "said"][name] = judge(self.catalog, self.incident, name)
+            groups[claim.advice or "said"][name] = judge(self.catalog, claim)
         return self.fill("claims.md", groups=groups)
 
     def why(self, judgement: Judgement) -> str:
@@ -72,19 +73,21 @@ class Article(IncidentPage):
 
     def proof(self, judgement: Judgement) -> str:
         """The runs behind a verdict: all where there are few, what tells them apart, or those that differ."""
-        judged = judgement.runs
+        runs = judgement.runs
         if judgement.verdict == "depends":
-            return runs_table(self, [run.observed for run in judged])
-        shown = judged if len(judged) <= SHOWN else [run for run in judged if not run.came_true][:SHOWN]
-        if not shown:
+            return runs_table(self, runs)
+        shown = runs if len(runs) <= SHOWN else runs - judgement.right
+        rows = [self._judged(judgement, observed) for observed in itertools.islice(shown, SHOWN)]
+        if not rows:
             return ""
-        rows = [self.head("variant", "environment", "predicted", "seen"), *map(self._judged, shown)]
-        others = [run for run in judged if run not in shown]
-        note = self.say("others", len(others), sum(run.came_true for run in others)) if others else ""
+        others = len(runs) - len(rows)
+        right = len(judgement.right - shown)  # of those that are not shown
+        note = self.say("others", others, right) if others else ""
+        rows.insert(0, self.head("variant", "environment", "predicted", "seen"))
         return "\n".join(part for part in (table(rows), note) if part)
 
-    def _judged(self, judged: Judged) -> list[str]:
-        observed = judged.observed
+    def _judged(self, judgement: Judgement, observed: Observed) -> list[str]:
+        predicted = judgement.predicted_for(observed)
         name = (
             observed.run.variant
             if observed.incident is self.incident
@@ -93,7 +96,7 @@ class Article(IncidentPage):
         return [
             f"[`{name}`]({_address(observed)})",
             observed.environment,
-            self.say(judged.predicted.partition(":")[0]) if judged.predicted else "–",
+            self.say(predicted.partition(":")[0]) if predicted else "–",
             self.chip(observed.run.outcome),
         ]
 
@@ -153,7 +156,7 @@ class Article(IncidentPage):
         return f"{cell} {number(run)}" if run.outcome == "diverge" else cell
 
 
-def runs_table(page: Page, runs: list[Observed], to: str = "") -> str:
+def runs_table(page: Page, runs: Collection[Observed], to: str = "") -> str:
     """How runs ended, and what tells the outcomes apart; `to` leads to the incidents' folder."""
     rows = [page.head("seen", "apart", "runs-count")]
     for part in parts(page.catalog, runs):

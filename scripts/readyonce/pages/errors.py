@@ -37,9 +37,9 @@ class ErrorPage(Page):
         """How many of the runs that ended in an error are of each of its cases."""
         if not family.cases:
             return ""
-        ended = [observed for observed in self.catalog.observed if observed.run.error == family.family]
+        ended = self.catalog.ended_in(family.family)
         fit = {
-            case.text[self.language]: [observed for observed in ended if self.catalog.fits(case.where, observed)]
+            case.text[self.language]: ended & self.catalog.telling(case.where)[0]
             for case in family.cases
             if case.where is not None
         }
@@ -64,11 +64,7 @@ class ErrorPage(Page):
 
     def look_alike(self, family: FamilyFile) -> str:
         """What a look-alike is, the shortest message that a run ended with, where it was seen, and its sources."""
-        runs = [
-            observed
-            for observed in self.catalog.observed
-            if observed.run.error == family.family and observed.run.message
-        ]
+        runs = [observed for observed in self.catalog.ended_in(family.family) if observed.run.message]
         shown = min(
             runs,
             key=lambda observed: (len(observed.run.message or ""), observed.incident.id, observed.run.variant),

@@ -143,7 +143,7 @@ class Overview(Page):
         for incident in incidents:
             page, headed = f"incidents/{incident.id}.md", set()
             for name, entry in incident.meta.claims.items():
-                judgement = judge(self.catalog, incident, name)
+                judgement = judge(self.catalog, entry)
                 kind: str = judgement.verdict
                 if kind == "depends" and entry.advice == "no":
                     kind = "fails"
