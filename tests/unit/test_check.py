@@ -101,23 +101,31 @@ def test_all_faults_in_one_go(copy):
 def test_a_wrong_kind_of_value_is_told_in_our_words():
     path = ROOT / "snippets/RO-0005/incident.yml"
     data = reading.parse_yaml(path.read_text(encoding="utf-8"))
+    known = schema.IncidentFile.model_json_schema()
+    keys = {key for model in (known, *known["$defs"].values()) for key in model.get("properties", ())}
     told = set()
-    for wrong in ([], "", 5, {"a": 1}):
-        for within, key in places(data):
-            right, within[key] = within[key], wrong
+    for within, key in places(data, keys).values():
+        right = within[key]
+        for wrong in ([], "", 5, {"a": 1}):
+            within[key] = wrong
             try:
                 schema.IncidentFile.model_validate(data)
             except ValidationError as error:
                 told |= {(what, remedy) for _, what, remedy in reading.explained(error.errors())}
-            within[key] = right
+        within[key] = right
     assert len(told) > 100
     assert not [it for it in told if re.search(r"Input|Value error|something else|Field|valid ", "".join(it))]
 
 
-def places(data) -> list[tuple]:
-    """Each value of nested keys and lists: what holds it, and its key there."""
+def places(data, known: set[str], way: tuple = ()) -> dict[tuple, tuple]:
+    """One value of each kind, by the keys that lead to it, of which those of the author's own are one: what holds it, and
+    its key there."""
     keys = data if isinstance(data, dict) else range(min(len(data), 1)) if isinstance(data, list) else ()
-    return [place for key in keys for place in ((data, key), *places(data[key]))]
+    found = {}
+    for key in keys:
+        here = (*way, key if key in known else "")
+        found |= {here: (data, key)} | places(data[key], known, here)
+    return found
 
 
 def test_a_module_under_torchrun_has_options_of_its_own():
