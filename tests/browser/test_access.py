@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Error
 
-from support.browser import a_browser, answered, visit, wait_until
+from support.browser import TOUCHED, a_browser, answered, visit, wait_until
 from support.hosting import served
 from support.logs import LOG
 from support.project import KNOWN, TESTS
@@ -129,7 +129,7 @@ def test_nothing_moves_while_a_page_loads(browser, built, language):
     )
     with served(built, pause=0.05) as address:
         for name in (language + kind for kind in kinds):  # each in a context of its own: nothing is cached
-            for _, page, _, _ in visit(browser, address, [name], viewport=PHONE, scripts=[SHIFTS]):
+            for _, page, _, _ in visit(browser, address, [name], viewport=PHONE, scripts=[SHIFTS, TOUCHED]):
                 # As browsers and Lighthouse round it: 0.00. A column may widen by a hair when a row comes in.
                 shifts = page.evaluate("shifts")
                 assert sum(float(shift.split(":")[0]) for shift in shifts) < 0.005, (name, shifts)

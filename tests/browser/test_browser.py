@@ -1,5 +1,6 @@
 """The built wiki in a real browser: no request leaves, nothing overflows, the languages lead to each other."""
 
+import itertools
 import re
 
 import pytest
@@ -15,14 +16,23 @@ def base(request, archive) -> str:
 
 def test_every_page_keeps_to_itself_and_to_the_screen(browser, strict, names):
     """No request to a third party, nothing stopped under the strictest policy that a host may send, nothing too wide, and
-    at 1280 no table that hides a column, also in what is folded."""
+    at 1280 no table that hides a column, also in what is folded. The theme's script has come on every other page, and on its
+    like in the other language it has not."""
     cut = """[...document.querySelectorAll("article .md-typeset__scrollwrap")]
         .filter(it => it.scrollWidth > it.clientWidth + 1).map(it => it.innerText.slice(0, 60))"""
     schemes = """[1, 2].map(() => {
         document.querySelector(".ro-scheme").click()
         return document.documentElement.dataset.mdColorScheme
     })"""
-    for name, page, requests, complaints in visit(browser, strict, names, viewport={"width": 390, "height": 844}):
+    english = [name for name in names if not name.startswith("zh/")]
+    touched = {*english[::2], *(f"zh/{name}" for name in english[1::2])}
+    phone = {"width": 390, "height": 844}
+    opened = (
+        visit(browser, strict, [name for name in names if name in touched], viewport=phone),
+        visit(browser, strict, [name for name in names if name not in touched], scripts=(), viewport=phone),
+    )
+    for name, page, requests, complaints in itertools.chain(*opened):
+        assert any("/bundle." in url for url in requests) == (name in touched), name
         for width in (390, 1280):
             page.set_viewport_size({"width": width, "height": 844})
             wait_until(page, f"document.documentElement.scrollWidth <= {width}")  # after a change of width
@@ -48,6 +58,37 @@ def test_what_is_read_stands_in_the_page_before_a_script_has_come(browser, addre
         assert [int(it) for it in re.findall(r"\d+", header)] == list(bytes.fromhex(theme[1:]))
         assert page.locator("article table").count() == page.locator(".md-typeset__scrollwrap table").count() > 1
         assert "use_reentrant=False" in page.locator(".ro-pick-answer").inner_text()
+
+
+def test_the_themes_script_comes_with_the_first_thing_that_a_reader_does(browser, base):
+    """Until then it costs nothing, nor does the index of the search; what was done meanwhile is answered when it is there."""
+    name = "guard/" if base.startswith("http") else "guard.html"
+
+    def press(page):
+        page.keyboard.press("/")
+        page.keyboard.insert_text("RO-0003")  # at once
+        page.wait_for_selector(".md-search-result__link[href*='RO-0003']")
+
+    def choose(page):
+        page.evaluate("document.querySelectorAll('.tabbed-labels label')[1].click()")
+        wait_until(page, "__md_get('__tabs')")  # for the next page
+
+    def copy(page):
+        page.mouse.move(300, 300)
+        page.wait_for_selector(".md-code__button")
+
+    def scroll(page):
+        page.evaluate("scrollTo(0, 2000)")
+        page.wait_for_selector(".md-nav--secondary .md-nav__link--active", state="attached")
+
+    for act in (press, choose, copy, scroll):
+        for _, page, requests, complaints in visit(browser, base, [name], scripts=()):
+            assert not [url for url in requests if re.search("bundle|search_index.json", url)]
+            act(page)
+            assert any("bundle" in url for url in requests)
+            assert not complaints, complaints
+    for _, page, _, _ in visit(browser, base, [f"{name}#twice"], scripts=()):
+        wait_until(page, "'component$' in window")
 
 
 @pytest.mark.parametrize("name", ["", "incidents/RO-0001/", "diagnose/"])  # of all: test_site.py

@@ -64,10 +64,12 @@ STOPPED = """document.addEventListener("securitypolicyviolation", event =>
     console.error(`stopped by ${event.effectiveDirective}: ${event.blockedURI} ${event.sample}`))"""
 
 
+# The theme's script comes when a reader does something.
+TOUCHED = "addEventListener('load', () => dispatchEvent(new Event('wheel')))"
 AHEAD = 6
 
 
-def visit(browser, address, names, scripts=(), **context):
+def visit(browser, address, names, scripts=(TOUCHED,), **context):
     """Open each page, with these scripts from its start on; yields (name, page, requests, complaints of the console).
 
     Some are opened ahead: a page is idle when half a second went by without a request, and they wait at the same time.

@@ -40,8 +40,5 @@
     help.say()
   }
   field.addEventListener("focus", () => document.head.append(script), { once: true })
-  if (document.activeElement === field) { // on a slow machine the theme has searched for what was typed, as it stands
-    document.head.append(script)
-    search()
-  }
+  if (document.activeElement === field) document.head.append(script) // on a slow line somebody types already
 }

@@ -1,0 +1,42 @@
+// The theme's script makes what answers a reader: search, tabs that move together, copy buttons, the mark in the table of
+// contents. On a phone it costs more than all else on a page, and nobody needs it to read. So it comes with the first
+// thing that a reader does, or at once where the address or what was chosen before asks for it.
+{
+  const { late } = document.currentScript.dataset
+  const signs = ["pointerdown", "pointermove", "touchstart", "wheel", "scroll", "keydown", "focusin", "change"]
+  const meanwhile = [] // what the theme will answer when it is here
+  document.documentElement.classList.replace("no-js", "js") // the theme does so too: it shows what needs a script
+
+  function load() {
+    for (const sign of signs) removeEventListener(sign, noted, true)
+    for (const sign of ["keydown", "change"]) addEventListener(sign, keep, true)
+    const script = document.createElement("script")
+    script.src = late
+    script.onload = () => {
+      for (const sign of ["keydown", "change"]) removeEventListener(sign, keep, true)
+      document$.next(document) // it waits for an event that is over, and makes tabs a moment later
+      setTimeout(() => meanwhile.forEach(([target, event]) => target.dispatchEvent(event)), 20)
+    }
+    document.body.append(script)
+  }
+  function noted(event) {
+    load()
+    keep(event)
+  }
+  function keep(event) {
+    const { target, type } = event
+    if (type === "change" && target.matches(".tabbed-set > input")) meanwhile.push([target, new Event(type)])
+    // A key in a field was typed there; the theme reads the field when it comes.
+    if (type !== "keydown" || target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return
+    if (["/", "f", "s"].includes(event.key)) { // what is typed next stands in the field already
+      document.querySelector(".md-search__input").focus()
+      event.preventDefault()
+    } else meanwhile.push([target, new KeyboardEvent(type, event)])
+  }
+
+  document.addEventListener("DOMContentLoaded", () => {
+    const asked = location.hash || location.search || __md_get("__tabs")
+    if (asked || document.activeElement !== document.body) load()
+    else for (const sign of signs) addEventListener(sign, noted, { capture: true, passive: sign !== "keydown" })
+  })
+}
