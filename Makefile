@@ -22,7 +22,7 @@ serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
 site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
-quick: .venv/quick.stamp ## in two minutes: format, and what needs no torch, no browser, no network, no site
+quick: .venv/quick.stamp ## in a minute: format, and what needs no torch, no browser, no network, no site
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit

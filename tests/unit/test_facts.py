@@ -124,13 +124,14 @@ def test_each_value_of_the_vocabulary_is_told_by_a_run():
 
 def test_a_cell_shows_every_run_that_fits_it():
     usual = {name: fact.usually for name, fact in KNOWN.vocabulary.items() if fact.usually}
+    cells = decision.cells(KNOWN)
     for row, where in KNOWN.decision.rows.items():
         for name, column in KNOWN.decision.columns.items():
             wanted = [
                 it for it in KNOWN.observed if fits(where, it.filled, OPTIONAL) and fits(column.where, it.filled, OPTIONAL)
                 and all(it.facts.get(name, value) == value for name, value in usual.items())
             ]  # fmt: skip
-            runs = decision.cells(KNOWN).get(row, {}).get(name, [])
+            runs = cells.get(row, {}).get(name, [])
             shown = decision.outcomes(KNOWN, runs, "en")
             counts = [int(count) for count in re.findall(r"\) (\d+)", shown)]
             assert sum(counts) == len(wanted), (row, name)
