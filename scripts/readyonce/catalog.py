@@ -234,23 +234,30 @@ class Catalog:
         found: list[Observed] = []
         for incident in self.incidents.values():
             for environment, evidence in incident.evidence.items():
+                told: dict[str, dict[str, Value]] = {}  # by file: of the environment
                 for run in evidence.runs:
                     if variant := incident.variants.get(run.variant):
-                        facts = self._facts(incident, variant, evidence.environment, run)
+                        if variant.script not in told:
+                            told[variant.script] = self._surroundings(incident, variant, evidence.environment)
+                        launch: dict[str, Value] = {
+                            "launcher": variant.launcher,
+                            "processes": variant.processes,
+                            "framework": "none",
+                        }
+                        facts = {**launch, **told[variant.script], **run.facts}
                         filled = self._usual | facts
                         found.append(Observed(incident, variant, environment, run, facts, filled, len(found)))
         return found
 
-    def _facts(self, incident: Incident, variant: Variant, environment: Environment, run: Run) -> dict[str, Value]:
-        """What the run told, and of the environment what it used."""
+    def _surroundings(self, incident: Incident, variant: Variant, environment: Environment) -> dict[str, Value]:
+        """Of an environment what the runs of a file use: the device, and the versions of what it imports."""
         used = {"torch", *imports(self.text(incident.folder / variant.script))}
         versions = {
             name.lower(): release.partition("+")[0]
             for name, release in environment.versions.items()
             if variant.is_command or name in used
         }
-        launch: dict[str, Value] = {"launcher": variant.launcher, "processes": variant.processes, "framework": "none"}
-        return {**launch, "device": environment.device, **versions, **run.facts}
+        return {"device": environment.device, **versions}
 
     def listed(self, page: str) -> list[FamilyFile]:
         """The error families of one kind: those with a page of their `own`, or the `look-alikes`."""
@@ -469,7 +476,11 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
             continue
         # A pattern that names the environment goes before one that does not.
         for label in (f"{name}@{environment}", name):
-            cases = [c for c in matrix.cases if any(_same_kind(g, label) and fnmatchcase(label, g) for g in c.variants)]
+            cases = [
+                case
+                for case in matrix.cases
+                if any(g == label or (_same_kind(g, label) and fnmatchcase(label, g)) for g in case.variants)
+            ]
             if cases:
                 break
         if len(cases) != 1:

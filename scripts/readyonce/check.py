@@ -196,7 +196,7 @@ def _used(catalog: Catalog, incident: Incident, pattern: str, where: Keys, label
     names = set(incident.variants)
     if labels:
         names |= {f"{v.name}@{environment}" for v in incident.variants.values() for environment in v.declared}
-    if not any(fnmatchcase(name, pattern) for name in names):
+    if pattern not in names and not any(fnmatchcase(name, pattern) for name in names):
         add(
             catalog,
             incident.folder / "incident.yml",
@@ -507,30 +507,32 @@ def _values(fact: Fact) -> str:
 def _facts(catalog: Catalog) -> None:
     """Every run tells its facts in the words of the vocabulary, and runs with equal facts ended alike."""
     alike: dict[frozenset[tuple[str, Value]], Observed] = {}
-    known: set[tuple[str, str]] = set()  # runs tell the same facts again and again
+    known: set[tuple[str, type, Value]] = set()  # runs tell the same facts again and again; 1 is not True
+
+    def fault(observed: Observed, what: str, remedy: str, *keys: str) -> None:
+        path = observed.incident.folder / "evidence" / f"{observed.environment}.json"
+        runs = observed.incident.evidence[observed.environment].runs
+        index = next(number for number, run in enumerate(runs) if run is observed.run)
+        add(catalog, path, ("runs", index, *keys), what, remedy)
+
     for observed in catalog.observed:
-
-        def fault(what: str, remedy: str, *keys: str, observed: Observed = observed) -> None:
-            path = observed.incident.folder / "evidence" / f"{observed.environment}.json"
-            runs = observed.incident.evidence[observed.environment].runs
-            index = next(number for number, run in enumerate(runs) if run is observed.run)
-            add(catalog, path, ("runs", index, *keys), what, remedy)
-
         if not observed.run.facts:
-            fault(f"the run of `{observed.run.variant}` has no facts", FACTS)
+            fault(observed, f"the run of `{observed.run.variant}` has no facts", FACTS)
         for name, value in observed.run.facts.items():
-            if (name, repr(value)) in known:
+            if (told := (name, type(value), value)) in known:
                 continue
             fact = catalog.vocabulary.get(name)
             if fact and _value_fits(fact, value):
-                known.add((name, repr(value)))
+                known.add(told)
             else:
                 what = f"the run of `{observed.run.variant}` says `{name}: {value}`, which is no fact of the vocabulary"
-                fault(what, f"Add it to snippets/facts.yml, or mend the repro's `facts`. {FACTS}", "facts", name)
+                fault(
+                    observed, what, f"Add it to snippets/facts.yml, or mend the repro's `facts`. {FACTS}", "facts", name
+                )
         other = alike.setdefault(frozenset(observed.facts.items()), observed)
         if other.label != observed.label:
             what = f"no fact separates `{observed.name}` ({observed.label}) from `{other.name}` ({other.label})"
-            fault(what, "A fact is missing: add it to snippets/facts.yml and to the repro's `facts`.")
+            fault(observed, what, "A fact is missing: add it to snippets/facts.yml and to the repro's `facts`.")
 
 
 def _decision(catalog: Catalog) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import textwrap
@@ -207,6 +208,7 @@ def _result(run: Run) -> str:
     return f"RESULT {json.dumps(result)}\n"
 
 
+@functools.lru_cache(1024)  # runs end alike
 def _shortened(message: str) -> str:
     """What identifies an error: the beginning of its first two lines."""
     lines = message.splitlines()
