@@ -20,7 +20,7 @@ from readyonce import catalog, history
 from readyonce.schema import Affected, Fix, Outcome, Verdict
 from readyonce.verdicts import judge
 
-DAYS = 40  # looked back at most; each takes about half a second
+DAYS = 40  # looked back at most; each takes about a quarter of a second
 
 
 @dataclass(frozen=True)
