@@ -3,7 +3,6 @@
 Changes by chance, always the same, to a copy with one incident: each is looked at in this very process, and undone.
 """
 
-import functools
 import json
 import random
 import re
@@ -12,7 +11,7 @@ import shutil
 import pytest
 import yaml
 
-from readyonce import articles, catalog, cli, decision, reading, render
+from readyonce import catalog, cli, decision, reading, render
 from support.project import ROOT, copy_of
 
 SEED, CHANGES = 20261122, 2000
@@ -60,21 +59,10 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def told(small, remembered, monkeypatch, capsys):
-    """Runs `readyonce` on the copy, here; returns its exit code and what it said. What has not changed is not read twice."""
+    """Runs `readyonce` on the copy, here; returns its exit code and what it said."""
     monkeypatch.setenv("READYONCE_ROOT", str(small))
     monkeypatch.setattr(cli, "ENDING", [])
     monkeypatch.setattr(cli, "_keep_all", lambda: None)
-    monkeypatch.setattr(articles, "read", functools.lru_cache(1000)(articles.read))
-    parse = reading.parse_yaml
-    parsed = functools.lru_cache(1000)(lambda text: json.dumps(parse(text)))
-
-    def quick(text):
-        try:
-            return json.loads(parsed(text))
-        except (TypeError, ValueError):  # a value that JSON has not
-            return parse(text)
-
-    monkeypatch.setattr(catalog, "parse_yaml", quick)
 
     def run(*arguments):
         code = cli.main([*arguments])

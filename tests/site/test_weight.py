@@ -1,6 +1,7 @@
 """What a page adds to the theme's own files, as it travels: at most 32 kB, packed with gzip.
 
-The engine of Diagnose and its rules are not among it: they come when somebody turns to the box."""
+The engine of Diagnose and its rules are not among it: they come when somebody turns to the box. Nor is what helps the
+search, which comes with the theme's script."""
 
 import gzip
 import re

@@ -2,7 +2,7 @@
 // contents. On a phone it costs more than all else on a page, and nobody needs it to read. So it comes with the first
 // thing that a reader does, or at once where the address or what was chosen before asks for it.
 {
-  const { late } = document.currentScript.dataset
+  const { search, theme } = document.currentScript.dataset
   const signs = ["pointerdown", "pointermove", "touchstart", "wheel", "scroll", "keydown", "focusin", "change"]
   const meanwhile = [] // what the theme will answer when it is here
   document.documentElement.classList.replace("no-js", "js") // the theme does so too: it shows what needs a script
@@ -10,14 +10,12 @@
   function load() {
     for (const sign of signs) removeEventListener(sign, noted, true)
     for (const sign of ["keydown", "change"]) addEventListener(sign, keep, true)
-    const script = document.createElement("script")
-    script.src = late
-    script.onload = () => {
+    for (const src of [search, theme]) document.body.append(Object.assign(document.createElement("script"), { src, async: false }))
+    document.body.lastChild.onload = () => {
       for (const sign of ["keydown", "change"]) removeEventListener(sign, keep, true)
       document$.next(document) // it waits for an event that is over, and makes tabs a moment later
       setTimeout(() => meanwhile.forEach(([target, event]) => target.dispatchEvent(event)), 20)
     }
-    document.body.append(script)
   }
   function noted(event) {
     load()
