@@ -548,7 +548,9 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
         if path.is_symlink():  # told already
             catalog.unsound = True
             return None
-        return _understood(catalog.text(path), path.suffix == ".json", model)
+        found = _understood(catalog.text(path), path.suffix == ".json", model)
+        assert isinstance(found, model)
+        return found
     except FileNotFoundError:
         add(catalog, path, (), "the file is missing", "`readyonce new ID` makes every file an incident needs.")
     except CatalogError as error:
@@ -573,15 +575,9 @@ def read(catalog: Catalog, path: Path, model: type[M]) -> M | None:
     return None
 
 
-def _understood(text: str, is_json: bool, model: type[M]) -> M:
-    found = _understood_once(text, is_json, model)
-    assert isinstance(found, model)
-    return found
-
-
 # What is loaded again, by `serve` or of another day, is mostly what it was. Models cannot be changed.
 @lru_cache(1 << 14)
-def _understood_once(text: str, is_json: bool, model: type[BaseModel]) -> BaseModel:
+def _understood(text: str, is_json: bool, model: type[BaseModel]) -> BaseModel:
     return model.model_validate(json.loads(text) if is_json else parse_yaml(text))
 
 

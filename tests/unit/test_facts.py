@@ -45,11 +45,10 @@ def test_the_index_says_of_all_runs_what_each_of_them_says():
     queries += [case.where for claim in claims if isinstance(claim.predicts, list) for case in claim.predicts]
     queries += [KNOWN.decision.rows[row] for row in KNOWN.decision.rows] + [[], {}, [{}]]
     runs = [it.filled for it in KNOWN.observed]
-    optional = {name for name, fact in KNOWN.vocabulary.items() if fact.optional}
-    index = Index(runs, optional)
-    assert len(queries) > 150 and optional
+    index = Index(runs, OPTIONAL)
+    assert len(queries) > 150 and OPTIONAL
     for query in queries:
-        answers = [fits(query, facts, optional) for facts in runs]
+        answers = [fits(query, facts, OPTIONAL) for facts in runs]
         fit, unclear = index.fitting(query)
         assert [*members(fit)] == [number for number, it in enumerate(answers) if it], query
         assert [*members(unclear)] == [number for number, it in enumerate(answers) if it is None], query

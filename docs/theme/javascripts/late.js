@@ -1,6 +1,6 @@
 // The theme's script makes what answers a reader: search, tabs that move together, copy buttons, the mark in the table of
 // contents. On a phone it costs more than all else on a page, and nobody needs it to read. So it comes with the first
-// thing that a reader does, or at once where the address or what was chosen before asks for it.
+// thing that a reader does, or at once where the address asks for it.
 {
   const { search, theme } = document.currentScript.dataset
   const signs = ["pointerdown", "pointermove", "touchstart", "wheel", "scroll", "keydown", "focusin", "change"]
@@ -33,8 +33,7 @@
   }
 
   document.addEventListener("DOMContentLoaded", () => {
-    const asked = location.hash || location.search || __md_get("__tabs")
-    if (asked || document.activeElement !== document.body) load()
+    if (location.hash || location.search || document.activeElement !== document.body) load()
     else for (const sign of signs) addEventListener(sign, noted, { capture: true, passive: sign !== "keydown" })
   })
 }
