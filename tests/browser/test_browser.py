@@ -69,6 +69,12 @@ def test_the_themes_script_comes_with_the_first_thing_that_a_reader_does(browser
         page.keyboard.insert_text("RO-0003")  # at once
         page.wait_for_selector(".md-search-result__link[href*='RO-0003']")
 
+    def tap(page):
+        page.set_viewport_size({"width": 390, "height": 844})
+        page.click(".md-header__button[for=__search]")
+        page.keyboard.insert_text("RO-0003")
+        page.wait_for_selector(".md-search-result__link[href*='RO-0003']")
+
     def choose(page):
         page.evaluate("document.querySelectorAll('.tabbed-labels label')[1].click()")
         wait_until(page, "__md_get('__tabs')")  # for the next page
@@ -81,7 +87,7 @@ def test_the_themes_script_comes_with_the_first_thing_that_a_reader_does(browser
         page.evaluate("scrollTo(0, 2000)")
         page.wait_for_selector(".md-nav--secondary .md-nav__link--active", state="attached")
 
-    for act in (press, choose, copy, scroll):
+    for act in (press, tap, choose, copy, scroll):
         for _, page, requests, complaints in visit(browser, base, [name], scripts=()):
             assert not [url for url in requests if re.search("bundle|search_index.json", url)]
             act(page)

@@ -5,6 +5,7 @@
   const { search, theme } = document.currentScript.dataset
   const signs = ["pointerdown", "pointermove", "touchstart", "wheel", "scroll", "keydown", "focusin", "change"]
   const meanwhile = [] // what the theme will answer when it is here
+  const field = document.querySelector(".md-search__input") // what is typed there the theme reads when it comes
   document.documentElement.classList.replace("no-js", "js") // the theme does so too: it shows what needs a script
 
   function load() {
@@ -22,14 +23,16 @@
     keep(event)
   }
   function keep(event) {
-    const { target, type } = event
-    if (type === "change" && target.matches(".tabbed-set > input")) meanwhile.push([target, new Event(type)])
-    // A key in a field was typed there; the theme reads the field when it comes.
-    if (type !== "keydown" || target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return
-    if (["/", "f", "s"].includes(event.key)) { // what is typed next stands in the field already
-      document.querySelector(".md-search__input").focus()
-      event.preventDefault()
-    } else meanwhile.push([target, new KeyboardEvent(type, event)])
+    const { target, type, key } = event
+    if (type === "change") {
+      if (target.matches(".tabbed-set > input")) meanwhile.push([target, new Event(type)])
+      else if (target.id === "__search" && target.checked) field.focus()
+    } else if (type === "keydown" && !target.matches("input, textarea, select") && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      if (key === "/" || key === "f" || key === "s") {
+        field.focus()
+        event.preventDefault()
+      } else meanwhile.push([target, new KeyboardEvent(type, event)])
+    }
   }
 
   document.addEventListener("DOMContentLoaded", () => {
