@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from readyonce import lab, launch, stack_runs
+from readyonce import lab, launch, launches, stack_runs
 from readyonce.catalog import Catalog, Incident
-from readyonce.lab import LabError, Observation
+from readyonce.launches import LabError, Observation
 from readyonce.schema import Declaration, Run
 
 BROKEN = (LabError, OSError, subprocess.SubprocessError)  # also a command that is gone, or does not end
@@ -75,7 +75,7 @@ def _changes(
         progress(f"{incident.id} with the newest of {environment}: {done} of {len(variants)}  {observation.variant}")
 
     jobs = [(variant, 1) for variant in variants if not variant.is_command]
-    observed = lab.together(catalog, incident, jobs, python, tick)
+    observed = launches.together(catalog, incident, jobs, python, tick)
     with launch.Commands(catalog, incident, python) as commands:
         for variant in (variant for variant in variants if variant.is_command):
             try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, counts, decision, frameworks, lab, links, render
+from readyonce import articles, counts, decision, frameworks, lab, launches, links, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import Catalog, Incident, Observed, RunSet, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
@@ -273,7 +273,7 @@ def _command(catalog: Catalog, incident: Incident, variant: Variant) -> None:
         lab.with_lines(script, variant.lines | incident.meta.reference)
     except OSError:
         return  # said already
-    except lab.LabError as error:
+    except launches.LabError as error:
         add(catalog, path, ("variants", variant.name), str(error), "Name an option of the script, as it stands there.")
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # each command reads in what it needs: the catalogue costs mo
     from readyonce.catalog import Catalog, Incident, Variant
     from readyonce.diagnose import Answer, Rules
     from readyonce.facts import Condition, Leaf
-    from readyonce.lab import Observation
+    from readyonce.launches import Observation
     from readyonce.lint.judge import Finding
     from readyonce.lint.launch import Launch
     from readyonce.schema import Declaration
@@ -318,16 +318,16 @@ def _release(text: str) -> tuple[str, str]:
 
 
 def run(options: argparse.Namespace) -> int:
-    from readyonce import lab
+    from readyonce import launches
 
     try:
         return _run(options)
-    except lab.LabError as error:
+    except launches.LabError as error:
         raise _usage(str(error)) from None
 
 
 def _run(options: argparse.Namespace) -> int:
-    from readyonce import catalog, lab, launch
+    from readyonce import catalog, lab, launch, launches
 
     root = catalog.find_root()
     _known(root, [options.id])
@@ -346,7 +346,7 @@ def _run(options: argparse.Namespace) -> int:
             with launch.Commands(known, incident, python) as commands:
                 result = commands.run(variant)
         else:
-            result = lab.alone(known, incident, variant, python)
+            result = launches.alone(known, incident, variant, python)
         whole = options.log or result.error is None and result.outcome == "error"
         print(printable(result.log if whole else result.message or ""))
         print(_sentence(result, variant))
@@ -365,7 +365,7 @@ def _run(options: argparse.Namespace) -> int:
     repros = [variant for variant in variants.values() if not variant.is_command]
     if repros:
         print(f"{_count(len(repros), 'variant')} in one launch ...", flush=True)
-        lab.together(known, incident, [(variant, 1) for variant in repros], python, show)
+        launches.together(known, incident, [(variant, 1) for variant in repros], python, show)
     with launch.Commands(known, incident, python) as commands:
         for variant in variants.values():
             if variant.is_command:

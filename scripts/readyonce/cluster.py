@@ -20,9 +20,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from readyonce import catalog, inputs, lab, project, scheduler, verify
+from readyonce import catalog, inputs, launches, project, scheduler, verify
 from readyonce.catalog import Catalog, Incident
-from readyonce.lab import LabError
+from readyonce.launches import LabError
 from readyonce.verify import Measured, Task, Wanted
 
 LOOK = 1  # seconds until a worker sees that nobody waits for its task any more
@@ -228,7 +228,7 @@ def run(task: Task, wanted: Wanted, state: str, topic: str) -> Measured | LabErr
             running = worker.state.tasks.get(key)
             if running is None or running.state != "executing":
                 unwanted.set()
-                lab.end_launches()
+                launches.end_launches()
 
     if lacking := lack(state):
         raise RuntimeError(lacking)

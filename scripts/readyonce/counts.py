@@ -72,22 +72,22 @@ def measure(catalog: Catalog, name: str, file: CountFile, environment: str, pyth
 
 
 def _run(catalog: Catalog, name: str, file: CountFile, setting: str, python: Path) -> Count:
-    from readyonce import lab
+    from readyonce import launches, operators
 
     declared = file.settings[setting]
     # Here the setting decides how many threads gloo has, and not the environment.
-    variables = {"PYTHONPATH": str(lab.ONE_GLOO_THREAD) if declared.one_gloo_thread else ""}
-    command = [*lab.torchrun(python, file.processes), catalog.root / FOLDER / f"{name}.py", *declared.arguments]
+    variables = {"PYTHONPATH": str(launches.ONE_GLOO_THREAD) if declared.one_gloo_thread else ""}
+    command = [*launches.torchrun(python, file.processes), catalog.root / FOLDER / f"{name}.py", *declared.arguments]
     with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch:
-        with lab.running(command, python, scratch, variables) as process:
+        with launches.running(command, python, scratch, variables) as process:
             try:
-                process.wait(lab.COMPILE_LIMIT)
+                process.wait(operators.COMPILE_LIMIT)
             except subprocess.TimeoutExpired:
-                raise lab.LabError(f"{name}, {setting}: did not end") from None
-        log = lab.log_of(scratch)
+                raise launches.LabError(f"{name}, {setting}: did not end") from None
+        log = launches.log_of(scratch)
     results = re.findall(r"^RESULT (\{.*\})$", log, re.MULTILINE)
     if process.returncode or not results:
-        raise lab.LabError(f"{name}, {setting}: failed\n{log[-3000:]}")
+        raise launches.LabError(f"{name}, {setting}: failed\n{log[-3000:]}")
     return Count(setting=setting, **json.loads(results[-1]))
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from readyonce import ending
 from readyonce.catalog import Catalog, Incident, Variant
-from readyonce.lab import START_LIMIT, LabError, Observation, log_of, message_in, running, with_lines
+from readyonce.lab import with_lines
+from readyonce.launches import START_LIMIT, LabError, Observation, log_of, message_in, running
 from readyonce.schema import MATCH, Outcome
 
 # Torch's threads, now and then, when a framework ends without a barrier and all is saved: not an outcome.

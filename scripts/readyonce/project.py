@@ -6,6 +6,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -39,3 +40,14 @@ def write_whole(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):  # another was quicker
             if left.stat().st_mtime < time.time() - 60:
                 left.unlink()
+
+
+@contextlib.contextmanager
+def one_at_a_time(place: Path) -> Iterator[None]:
+    """Of the processes that share this folder, on one machine or on several, one makes it; the others wait."""
+    import fcntl  # not on Windows, where there is no lab
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # given back with the file, however its holder ends
+        yield

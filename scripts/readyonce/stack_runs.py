@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from readyonce import lab
+from readyonce import lab, launches
 from readyonce.catalog import find_root
 
 TIME_LIMIT = 600  # seconds for one script
@@ -25,16 +25,16 @@ TIME_LIMIT = 600  # seconds for one script
 def run(root: Path, python: Path, script: str, *words: str) -> dict[str, Any]:
     """Run a script under `watch.py` in two processes; returns what reached torch."""
     folder = root / "snippets" / "frameworks" / "run"
-    command = [*lab.torchrun(python, 2), folder / "watch.py", folder / script, *words]
+    command = [*launches.torchrun(python, 2), folder / "watch.py", folder / script, *words]
     with tempfile.TemporaryDirectory() as scratch:
-        running = lab.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""})
+        running = launches.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""})
         with running as process, suppress(subprocess.TimeoutExpired):
             process.wait(TIME_LIMIT)
-        said = lab.log_of(scratch)
+        said = launches.log_of(scratch)
     if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
         result: dict[str, Any] = json.loads(found[1])
         return result
-    raise RuntimeError(f"{script} {' '.join(words)} told nothing: {lab.message_in(said) or said[-3000:]}")
+    raise RuntimeError(f"{script} {' '.join(words)} told nothing: {launches.message_in(said) or said[-3000:]}")
 
 
 def main(environment: str, script: str, *words: str) -> None:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from readyonce import lab, launch
+from readyonce import lab, launch, launches
 from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.facts import Value
-from readyonce.lab import LabError, Observation
+from readyonce.launches import LabError, Observation
 from readyonce.schema import Environment, Evidence, Guard, Run
 
 T = TypeVar("T")
@@ -151,7 +151,7 @@ def measure(known: Catalog, task: Task, wanted: Wanted) -> Measured:
         return measured  # it will not be stored: no more is needed
     if environment == "current" or _was_watched(incident.evidence.get(environment)):
         still = [variant for variant in variants if _can_watch(variant, variant.declared[environment].outcome)]
-        measured.guard = dict(lab.guarded(known, incident, still, python))
+        measured.guard = dict(launches.guarded(known, incident, still, python))
     if environment == "current" and (gpu := lab.gpu()):
         mine = replace(incident, variants={variant.name: variant for variant in variants})
         measured.one_device = lab.on_one_device(known, mine, gpu, python)
@@ -207,13 +207,13 @@ def _run(
         hanging = [repro for repro in repros if repro.declared[environment].outcome == "hang"]
         jobs = [(repro, lab.REPEATS[repro.declared[environment].outcome]) for repro in repros if repro not in hanging]
         tick = _Ticker(label, sum(repeats for _, repeats in jobs) + len(hanging), wanted.progress)
-        observed.together = lab.together(known, incident, jobs, python, tick)
+        observed.together = launches.together(known, incident, jobs, python, tick)
         for variant in hanging:
-            observed.together.append(lab.alone(known, incident, variant, python))
+            observed.together.append(launches.alone(known, incident, variant, python))
             tick(observed.together[-1])
     if wanted.isolated or wanted.write:
         tick = _Ticker(label, len(repros), wanted.progress)
-        for observation in lab.each_alone(known, incident, repros, python):
+        for observation in launches.each_alone(known, incident, repros, python):
             observed.alone[observation.variant] = observation
             tick(observation)
     if commands or unusable:
@@ -223,7 +223,7 @@ def _run(
                 observed.alone[variant.name] = started.run(variant)
                 tick(observed.alone[variant.name])
             for variant in unusable:
-                ended = started.run(variant) if variant.is_command else lab.alone(known, incident, variant, python)
+                ended = started.run(variant) if variant.is_command else launches.alone(known, incident, variant, python)
                 observed.unusable.append(ended)
                 tick(ended)
     wanted.progress("")
@@ -323,7 +323,7 @@ def _watched(
 ) -> dict[str, dict[str, Any] | None]:
     """Run each variant once with the guard, which only records: what it said."""
     said: dict[str, dict[str, Any] | None] = {}
-    for name, words in lab.guarded(known, incident, variants, python):
+    for name, words in launches.guarded(known, incident, variants, python):
         said[name] = words
         wanted.progress(f"{label}: {len(said)} of {len(variants)}  {name}")
     wanted.progress("")

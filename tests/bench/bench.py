@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from readyonce import catalog, lab
+from readyonce import catalog, launches
 
 FLOOR = Path(__file__).with_name("floor.py")
 REPEATS = 3
@@ -37,7 +37,7 @@ def one_launch(known, incident, alone: bool) -> None:
         observations = []
 
         def all_of_them(seen=observations, asked=tuple((v, 1) for v in variants)):
-            seen.extend(lab.together(known, incident, asked, python))
+            seen.extend(launches.together(known, incident, asked, python))
 
         whole = seconds(all_of_them)
         least = floor + sum(o.seconds for o in observations)
@@ -49,7 +49,7 @@ def one_launch(known, incident, alone: bool) -> None:
     )
     print(f"  ratio to bare launch + the variants' own time: {spread(ratios)} (aim: at most 1.5)")
     sample = variants if alone else variants[:: max(1, len(variants) // 6)]
-    each = [seconds(lambda v=v: lab.alone(known, incident, v, python)) for v in sample]
+    each = [seconds(lambda v=v: launches.alone(known, incident, v, python)) for v in sample]
     total = statistics.mean(each) * len(variants)
     how = "measured" if alone else f"from a sample of {len(sample)}"
     print(
@@ -58,10 +58,10 @@ def one_launch(known, incident, alone: bool) -> None:
 
 
 def bare(python: Path) -> None:
-    launched = [*lab.torchrun(python, 2), FLOOR]
+    launched = [*launches.torchrun(python, 2), FLOOR]
     with (
         tempfile.TemporaryDirectory(prefix="readyonce-") as scratch,
-        lab.running(launched, python, scratch) as process,
+        launches.running(launched, python, scratch) as process,
     ):
         assert process.wait() == 0, (Path(scratch) / "log.txt").read_text()
 

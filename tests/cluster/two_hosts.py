@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from readyonce import catalog, ending, lab
+from readyonce import catalog, ending, lab, launches
 from readyonce.schema import Evidence
 
 ENVIRONMENT = "two-hosts"
@@ -56,7 +56,7 @@ def chosen(known: catalog.Catalog) -> list[catalog.Observed]:
     return list(found.values())
 
 
-def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) -> lab.Observation:
+def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) -> launches.Observation:
     """What a run showed on these hosts."""
     incident, variant, python = observed.incident, observed.variant, lab.interpreter(known.root, "current")
     logs, codes = [], []
@@ -76,21 +76,21 @@ def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) ->
             launcher += ["--node-rank", str(number), "--master-addr", "10.0.0.1", "--master-port", str(PORT)]
             command = ["ip", "netns", "exec", host, *launcher, incident.folder / variant.script, variant.name]
             on = {"GLOO_SOCKET_IFNAME": f"host{number}"}
-            started.append((scratch, stack.enter_context(lab.running(command, python, scratch, on))))
+            started.append((scratch, stack.enter_context(launches.running(command, python, scratch, on))))
         for scratch, process in started:
             code = None
             with suppress(subprocess.TimeoutExpired):
-                code = process.wait(incident.meta.time_limit + lab.START_LIMIT)
+                code = process.wait(incident.meta.time_limit + launches.START_LIMIT)
             codes.append(code)
-            logs.append(lab.log_of(scratch))
+            logs.append(launches.log_of(scratch))
     results = re.findall(r"^RESULT (\{.*\})$", logs[0], re.MULTILINE)
-    seen = lab.Observation(variant.name, "error", log="\n".join(logs))
+    seen = launches.Observation(variant.name, "error", log="\n".join(logs))
     if None in codes:
         return replace(seen, outcome="hang")
     if results and codes == [0, 0]:
         result = json.loads(results[-1])
         return replace(seen, **{key: result.get(key) for key in ("outcome", "gradient_error", "rank_spread")})
-    by_family = {known.family_of(message): message for message in map(lab.message_in, logs)}
+    by_family = {known.family_of(message): message for message in map(launches.message_in, logs)}
     families = [family for family in by_family if family]
     family = families[0] if len(families) == 1 else None  # else it is of none
     return replace(
@@ -103,7 +103,7 @@ def main() -> None:
     known = catalog.load(catalog.find_root()).require_sound()
     described = lab.describe("current", lab.interpreter(known.root, "current"))
     environment = described.model_copy(update={"name": ENVIRONMENT, "hosts": 2})
-    seen: dict[str, dict[str, lab.Observation]] = {}
+    seen: dict[str, dict[str, launches.Observation]] = {}
     with hosts() as names:
         for it in chosen(known):
             seen.setdefault(it.incident.id, {})[it.run.variant] = run(known, it, names)

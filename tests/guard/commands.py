@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from readyonce import catalog, lab, launch, schema
+from readyonce import catalog, launch, launches, schema
 
 RUNS = [  # incident, variant, environment: each framework's silent ones, and right ones beside them
     ("RO-0002", "command-vision-both-find-unused-false", "ms-swift-3.5.3"),
@@ -36,7 +36,7 @@ GUARD = ROOT / schema.GUARD
 
 @contextmanager
 def behind_the_guard(command, python, *rest, **options):
-    with lab.running([python, GUARD, "--", *command], python, *rest, **options) as process:
+    with launches.running([python, GUARD, "--", *command], python, *rest, **options) as process:
         yield process
 
 
@@ -74,10 +74,10 @@ def main(environments, write):
         if name in stored or not python.exists():
             continue
         with tempfile.TemporaryDirectory() as scratch:
-            command = [*lab.torchrun(python, 2), ROOT / "snippets/frameworks/run" / script, word]
+            command = [*launches.torchrun(python, 2), ROOT / "snippets/frameworks/run" / script, word]
             with behind_the_guard(command, python, scratch) as process:
                 code = process.wait(300)
-            log = lab.log_of(Path(scratch))
+            log = launches.log_of(Path(scratch))
         keep(stored, name, said(log, code), log, path, write)
 
 

@@ -18,13 +18,13 @@ import subprocess, sys
 from pathlib import Path
 from support.firefox import Firefox
 from support.hosting import behind_nginx
-from readyonce import lab, site
+from readyonce import launches, site
 
 def test(tmp_path):
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "headers.nginx.conf").touch()
     python = Path(sys.executable)
-    launch = lab.running(["sleep", "3600"], python, str(tmp_path), compiled=True)
+    launch = launches.running(["sleep", "3600"], python, str(tmp_path), compiled=True)
     with behind_nginx(tmp_path / "site", tmp_path, PORT), launch:
         subprocess.Popen(["sleep", "3600"], start_new_session=True)
         firefox = NUMBER == 9 and Firefox(tmp_path)  # it takes its time

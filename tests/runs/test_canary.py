@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from readyonce import canary, catalog, cli, lab, schema, stack_runs
+from readyonce import canary, catalog, cli, lab, launches, schema, stack_runs
 from support.project import edit
 
 # Commands that need no torch: they fail in known words.
@@ -116,7 +116,7 @@ def test_what_a_list_holds(toy):
     listed.write_text("# One.\na_b.c==1.0.post1\nd[e,f]==2.0,<3  # why\ng<4\nh==5; sys_platform == 'linux'\n")
     assert lab.pins(toy.root, "tiny") == {"a_b.c": "1.0.post1", "d[e,f]": "2.0", "g": "", "h": "5"}
     listed.write_text("a==1\n-r other.txt\n")
-    with pytest.raises(lab.LabError, match=r"tiny\.txt:2: `-r other\.txt` is no requirement: write"):
+    with pytest.raises(launches.LabError, match=r"tiny\.txt:2: `-r other\.txt` is no requirement: write"):
         lab.pins(toy.root, "tiny")
 
 
@@ -192,7 +192,7 @@ def test_what_counts_as_the_same():
     def differs(then, now) -> bool:
         declared = schema.Declaration(outcome="error", error="x")
         run = schema.Run(variant="v", outcome="error", error="x", message=then, repeats=1, alone=True, seconds=1)
-        return canary.difference(declared, run, lab.Observation("v", "error", "x", message=now)) is not None
+        return canary.difference(declared, run, launches.Observation("v", "error", "x", message=now)) is not None
 
     assert not differs("at 0x7f3a, rank 0: 1 2 3\n in /tmp/a/b.py", "at 0xdead, rank 1: 6 7\n\n in  /var/b.py")
     assert differs("Multiple gradient reduction is", "Multiple gradient reductions are")
@@ -204,7 +204,7 @@ def test_what_counts_as_the_same():
 def test_a_moved_gradient_error(now, said):
     declared = schema.Declaration(outcome="diverge")
     run = schema.Run(variant="v", outcome="diverge", gradient_error=0.2, repeats=5, alone=True, seconds=1)
-    seen = lab.Observation("v", "diverge", gradient_error=now)
+    seen = launches.Observation("v", "diverge", gradient_error=now)
     assert canary.difference(declared, run, seen) == said
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import guard, lab, verify
+from readyonce import guard, lab, launches, verify
 from readyonce.words import of, say
 from support.project import KNOWN, ROOT, TESTS, selected
 
@@ -97,7 +97,7 @@ def test_what_is_flagged_later_was_right_until_then(tmp_path):
             assert shorter != text
             (folder / name).write_text(shorter, encoding="utf-8")
         python = lab.interpreter(ROOT, "current")
-        for seen in lab.together(KNOWN, incident, [(incident.variants[v], 1) for v in variants], python):
+        for seen in launches.together(KNOWN, incident, [(incident.variants[v], 1) for v in variants], python):
             assert seen.outcome == "match", (id, seen)
 
 
@@ -254,7 +254,7 @@ def test_the_frameworks_own_commands_stop_where_they_are_wrong_only():
 def answers(request, tmp_path_factory):
     wanted = [it["case"] for it in selected(request, "answers")]
     results = tmp_path_factory.mktemp("guard") / "results.jsonl"
-    command = [*lab.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
+    command = [*launches.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-4000:]
@@ -323,7 +323,7 @@ def test_the_command_watches_a_launch(variant, code):
 
 @pytest.mark.frameworks
 def test_lightnings_callback_stops_a_wrong_fit_and_leaves_nothing():
-    launch = [*lab.torchrun(lab.interpreter(ROOT, "frameworks"), 2), HERE / "lightning_ddp.py"]
+    launch = [*launches.torchrun(lab.interpreter(ROOT, "frameworks"), 2), HERE / "lightning_ddp.py"]
     done = subprocess.run(list(map(str, launch)), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0 and done.stdout.count("DONE") == 2, done.stderr[-4000:]
 

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from readyonce import catalog, ending, lab, launch, project, schema
+from readyonce import catalog, ending, lab, launch, launches, operators, project, schema
 from support.project import ROOT, as_in_a_terminal, command
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
@@ -141,7 +141,7 @@ def toy(tmp_path_factory, known):
 
 @pytest.fixture(autouse=True)
 def quick_and_clean(monkeypatch, tmp_path):
-    monkeypatch.setattr(lab, "START_LIMIT", 20)
+    monkeypatch.setattr(launches, "START_LIMIT", 20)
     monkeypatch.setattr(launch, "START_LIMIT", 20)
     monkeypatch.setenv(MARK, MARK)  # other labs may be at work on this machine
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -179,8 +179,8 @@ def ours() -> list[psutil.Process]:
 def test_alone(toy, monkeypatch, name, outcome):
     known, incident = toy
     if outcome == "hang":
-        monkeypatch.setattr(lab, "START_LIMIT", 5)  # a hang is waited for to its end
-    seen = lab.alone(known, incident, incident.variants[name], Path(sys.executable))
+        monkeypatch.setattr(launches, "START_LIMIT", 5)  # a hang is waited for to its end
+    seen = launches.alone(known, incident, incident.variants[name], Path(sys.executable))
     assert seen.outcome == outcome, seen.log
     if name == "raises":
         assert seen.error == "ddp-ready-twice" and seen.message.startswith("RuntimeError: Expected to mark")
@@ -208,7 +208,7 @@ def test_tiny_model_that_cannot_be_made(toy, monkeypatch, script, said):
     tiny.write_text(script)
     try:
         commands = launch.Commands(known, incident, Path(sys.executable))
-        with commands, pytest.raises(lab.LabError, match=said):
+        with commands, pytest.raises(launches.LabError, match=said):
             commands.run(incident.variants["command-fine"])
     finally:
         tiny.write_text(TINY)
@@ -219,7 +219,7 @@ def test_together_survives_what_stalls_and_what_dies(toy):
     names = ("raises", "hangs-on-one-rank", "empty-assertion", "dies", "fine")
     seen = {
         o.variant: o
-        for o in lab.together(known, incident, [(incident.variants[n], 1) for n in names], Path(sys.executable))
+        for o in launches.together(known, incident, [(incident.variants[n], 1) for n in names], Path(sys.executable))
     }
     outcomes = {name: seen[name].outcome for name in names}
     assert outcomes == {
@@ -234,7 +234,7 @@ def test_together_survives_what_stalls_and_what_dies(toy):
 
 def test_repeats(toy):
     known, incident = toy
-    seen = lab.together(
+    seen = launches.together(
         known, incident, [(incident.variants["fine"], 3), (incident.variants["raises"], 2)], Path(sys.executable)
     )
     assert [o.variant for o in seen].count("fine") == 3 and len(seen) == 5
@@ -333,9 +333,9 @@ def test_lines_of_two_ranks_stay_whole(tmp_path, monkeypatch):
         "    print('RESULT', '{', '}', flush=True)\n    print('a', 'warning', file=sys.stderr)\n"
     )
     python = Path(sys.executable)
-    with lab.running([*lab.torchrun(python, 2), script], python, str(scratch)) as process:
+    with launches.running([*launches.torchrun(python, 2), script], python, str(scratch)) as process:
         process.wait(60)
-    lines = Counter(lab.log_of(scratch).splitlines())
+    lines = Counter(launches.log_of(scratch).splitlines())
     shutil.rmtree(scratch)
     assert lines["RESULT { }"] == lines["a warning"] == 4000, lines
 
@@ -361,16 +361,16 @@ def test_lock_that_a_killed_launch_left_stops_nobody(toy, monkeypatch, operator)
         folder.mkdir(parents=True)
         (folder / "lock").touch()
         (folder / "an_operator.so").write_text("nobody")
-    seen = lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    seen = launches.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
     assert seen.outcome == "match", seen.log
 
 
 def test_what_a_launch_compiled_whole_is_kept_for_the_next(toy, monkeypatch, operator):
     known, incident = toy
     monkeypatch.setenv("COMPILED_BY", "the first")
-    lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    launches.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
     monkeypatch.setenv("COMPILED_BY", "the second")
-    seen = lab.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    seen = launches.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
     assert "compiled by the first" in seen.log
 
 
@@ -381,24 +381,24 @@ def test_what_a_launch_was_given_is_not_kept_again(tmp_path, operator):
     (kept / "an_operator.so").write_text("given")
     (scratch := tmp_path / "scratch").mkdir()
     script = "import os; print(open(os.environ['TORCH_EXTENSIONS_DIR'] + '/an_operator/an_operator.so').read())"
-    with lab.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)) as process:
+    with launches.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)) as process:
         process.wait(60)
         shutil.rmtree(kept)
-    assert lab.log_of(scratch).strip() == "given" and not kept.exists()
+    assert launches.log_of(scratch).strip() == "given" and not kept.exists()
     shutil.rmtree(scratch)
 
 
 def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, monkeypatch, tmp_path, capfd, operator):
     """While it waits too. It is no hang of what was to be run; and each launch compiles in a folder of its own."""
     folders = []
-    monkeypatch.setattr(lab, "SILENCE", 0.5)
+    monkeypatch.setattr(operators, "SILENCE", 0.5)
     script = (
         "import os, pathlib, time; f = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR'], 'an_operator'); f.mkdir(); "
     )
     script += "(f / 'an_operator.so').touch(); (f / 'lock').touch(); print(f, flush=True); time.sleep(60)"
     (scratch := tmp_path / "scratch").mkdir()
-    running = lab.running([sys.executable, "-c", script], Path(sys.executable), str(scratch))
-    with pytest.raises(lab.LabError, match="operator to be compiled, at .*lock"), running:
+    running = launches.running([sys.executable, "-c", script], Path(sys.executable), str(scratch))
+    with pytest.raises(launches.LabError, match="operator to be compiled, at .*lock"), running:
         limit = time.monotonic() + 20
         while not (said := (scratch / "log.txt").read_text()) and time.monotonic() < limit:
             time.sleep(0.1)
@@ -421,14 +421,14 @@ def test_gloo_has_one_thread_where_deepspeed_needs_it(tmp_path, release, threads
         (bin_folder.parent / f"lib/python3.11/site-packages/deepspeed-{release}.dist-info").mkdir(parents=True)
     script = "import torch.distributed as d; print(d.ProcessGroupGloo(d.HashStore(), 0, 1).options._threads)"
     command = [sys.executable, "-c", script]
-    told = subprocess.run(command, capture_output=True, text=True, env=lab.environment_of(bin_folder))
+    told = subprocess.run(command, capture_output=True, text=True, env=launches.environment_of(bin_folder))
     assert told.stdout.strip() == threads, told.stderr
     shutil.rmtree(bin_folder.parent, ignore_errors=True)
 
 
 def test_what_accelerate_was_told_elsewhere_does_not_reach_a_run(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")  # with it, it takes DDP where DeepSpeed is asked for
-    assert not any(name.startswith("ACCELERATE_") for name in lab.environment_of(Path(sys.executable).parent))
+    assert not any(name.startswith("ACCELERATE_") for name in launches.environment_of(Path(sys.executable).parent))
 
 
 def test_one_device(toy):
@@ -449,8 +449,8 @@ def test_one_device(toy):
 def test_disagreeing_runs_are_no_evidence(toy):
     _, incident = toy
     good, bad = (
-        lab.Observation("fine", "match", gradient_error=0.0),
-        lab.Observation("fine", "diverge", gradient_error=0.1),
+        launches.Observation("fine", "match", gradient_error=0.0),
+        launches.Observation("fine", "diverge", gradient_error=0.1),
     )
     assert lab.summarise([good, bad], {}, {})[1]
     assert lab.summarise([good, good], {"fine": bad}, {})[1]
@@ -522,8 +522,8 @@ def test_a_full_disk_leaves_the_evidence_as_it_was(tmp_path, monkeypatch):
 
 def test_torn_logs_have_their_message():
     log = 'W1 launcher\n[rank1]: Traceback (most recent call last):\n[rank1]:   File "x", line 1\n[rank1]:     f()\n[rank1]: ValueError: a\n[rank1]: b\nE1\n'
-    assert lab.message_in(log) == "ValueError: a\nb"
-    assert lab.message_in("Signal 11 (SIGSEGV) received") == ""
+    assert launches.message_in(log) == "ValueError: a\nb"
+    assert launches.message_in("Signal 11 (SIGSEGV) received") == ""
 
 
 def test_run_says_in_words_what_happened():

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import lab, launch
+from readyonce import lab, launch, launches
 from readyonce.catalog import Incident, Variant
 from readyonce.schema import IncidentFile, Text
 
@@ -81,13 +81,13 @@ def test_outcomes(commands, monkeypatch, lines, outcome, error):
 
 
 def test_what_trains_nothing_is_no_reference(commands):
-    with pytest.raises(lab.LabError, match="trained nothing"):
+    with pytest.raises(launches.LabError, match="trained nothing"):
         commands.run(variant(rate="--rate 0"))
 
 
 def test_a_tiny_model_that_cannot_be_made_says_why(commands, tmp_path):
     (tmp_path / "tiny.py").write_text("raise SystemExit('this release has no such trainer')")
-    with pytest.raises(lab.LabError, match="this release has no such trainer"):
+    with pytest.raises(launches.LabError, match="this release has no such trainer"):
         commands.run(variant())
 
 
@@ -95,5 +95,5 @@ def test_lines():
     changed = lab.with_lines(SCRIPT, {"--fix": "", "--rate": "--rate 2 --more"})
     assert "--fix" not in changed and "\n    --rate 2 --more \\\n" in changed and "# --rate is only" in changed
     for option in ("--none", "--ra"):
-        with pytest.raises(lab.LabError, match="stands in 0 lines"):
+        with pytest.raises(launches.LabError, match="stands in 0 lines"):
             lab.with_lines(SCRIPT, {option: ""})

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import lab
+from readyonce import lab, launches
 from support.project import KNOWN, RUNS, selected
 
 CURRENT = [pytest.param(*run.values[:2], id=run.id) for run in RUNS if run.values[2] == "current"]
@@ -26,7 +26,7 @@ def launched(request, known, tmp_path_factory):
         jobs = [(v, 1) for v in incident.variants.values() if (id, v.name) in wanted]
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OBSERVED", str(lines))
-            for it in lab.together(known, incident, jobs, python, guard=Path(__file__).with_name("observer.py")):
+            for it in launches.together(known, incident, jobs, python, guard=Path(__file__).with_name("observer.py")):
                 observed[id, it.variant] = it
         watched |= {(id, variant): seen for variant, seen in map(json.loads, lines.read_text("utf-8").splitlines())}
     return observed, watched
@@ -74,7 +74,7 @@ def test_facts_told_are_those_stored(known):
     python = lab.interpreter(known.root, "current")
     runs = [(known.incidents[it.values[0]], it.values[1]) for it in CURRENT]
     files = sorted({str(incident.folder / incident.variants[name].script) for incident, name in runs})
-    command, environment = [python, lab.WORKER, "--facts", *files], lab.environment_of(python.parent)
+    command, environment = [python, launches.WORKER, "--facts", *files], launches.environment_of(python.parent)
     told = json.loads(subprocess.run(command, env=environment, capture_output=True, check=True).stdout.splitlines()[-1])
     for incident, name in runs:
         facts = told[str(incident.folder / incident.variants[name].script)][name]
@@ -107,7 +107,7 @@ def alone(request, known):
     seen, python = {}, lab.interpreter(known.root, "current")
     for id, incident in known.incidents.items():
         variants = [variant for name, variant in incident.variants.items() if (id, name) in wanted]
-        for each in lab.each_alone(known, incident, variants, python):
+        for each in launches.each_alone(known, incident, variants, python):
             seen[id, each.variant] = each
     return seen
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import articles, lab
+from readyonce import articles, launches
 from readyonce.project import LANGUAGES
 from support.project import ROOT
 
@@ -17,9 +17,9 @@ REPORTS = sorted(path.name for path in (ROOT / "snippets" / "upstream").iterdir(
 def launched(script: Path, scratch: Path, *arguments: str) -> tuple[int, str, str]:
     """Its exit code, the lines that it prints for a reader, and all that it said."""
     python = Path(sys.executable)
-    with lab.running([*lab.torchrun(python, 2), script, *arguments], python, str(scratch)) as process:
+    with launches.running([*launches.torchrun(python, 2), script, *arguments], python, str(scratch)) as process:
         code = process.wait(300)
-    log = lab.log_of(scratch)
+    log = launches.log_of(scratch)
     return code, "".join(f"{line}\n" for line in re.findall(r"^(?:expected|seen) .*$", log, re.MULTILINE)), log
 
 

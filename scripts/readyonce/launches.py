@@ -1,0 +1,320 @@
+"""Starts launches and reads what they show. What stands here and in `worker.py` decides how a run ends, so evidence names both.
+
+A variant runs *alone*, in a launch of its own as a reader would start it, or *together* with
+others in one launch, because imports are nearly all the cost. Both must show the same outcome.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import subprocess
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from readyonce import ending, operators
+from readyonce.catalog import Catalog, Incident, Variant
+from readyonce.schema import GUARD, Declaration, Outcome
+
+WORKER = Path(__file__).with_name("worker.py")
+START_LIMIT = 180  # seconds for imports
+FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
+# Below this release DeepSpeed waits for the last of several gathers only, and with two threads gloo may end it first:
+# docs/en/concepts/zero3-early-gather.md. With one thread it cannot.
+WAITS_FOR_ALL = (0, 19, 8)
+ONE_GLOO_THREAD = Path(__file__).parents[2] / "snippets" / "concepts" / "one-gloo-thread"
+
+
+class LabError(Exception):
+    """The lab itself could not work: no torch, an environment that does not install ..."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One run. `outcome` is an Outcome, or `teardown`: it crashed after its result was printed."""
+
+    variant: str
+    outcome: Outcome | Literal["teardown"]
+    error: str | None = None  # the family; None with outcome `error` when no family has the message
+    message: str | None = None
+    gradient_error: float | None = None
+    rank_spread: float | None = None
+    seconds: float = 0.0
+    seconds_per_step: float | None = None
+    peak_memory: float | None = None
+    log: str = ""
+
+    @property
+    def short(self) -> str:
+        if self.outcome == "error":
+            return f"error ({self.error or 'of no known family'})"
+        if self.gradient_error is not None:
+            return f"{self.outcome}, gradient error {self.gradient_error:.2g}"
+        return self.outcome
+
+    def agrees_with(self, declared: Declaration) -> bool:
+        return (self.outcome, self.error) == (declared.outcome, declared.error)
+
+
+def together(
+    catalog: Catalog,
+    incident: Incident,
+    jobs: Iterable[tuple[Variant, int]],
+    python: Path,
+    progress: Callable[[Observation], None] = lambda observation: None,
+    guard: Path | None = None,
+) -> list[Observation]:
+    """Run each (variant, repeats) in one launch, beside a guard if one is named; one observation per repeat.
+
+    A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch. What is to run alone
+    runs so, each time.
+    """
+    jobs = list(jobs)
+    pending = _interleave([job for job in jobs if not job[0].alone])
+    observations = []
+
+    def done(observation: Observation) -> None:
+        observations.append(observation)
+        progress(observation)
+
+    while pending:
+        for variant, ranks in _launch(incident, list(pending), python, guard):
+            pending.remove(variant)
+            done(_from_ranks(catalog, variant, ranks))
+        if pending:
+            # The launch stalled or died at the next variant in its order: alone tells how.
+            variant = _by_group(pending)[0]
+            pending.remove(variant)
+            done(alone(catalog, incident, variant, python))
+    for variant, repeats in jobs:
+        for _ in range(repeats if variant.alone else 0):
+            done(alone(catalog, incident, variant, python))
+    return observations
+
+
+def guarded(
+    catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path
+) -> Iterator[tuple[str, dict[str, Any] | None]]:
+    """Of each variant what the guard says, which only records; None where the launch stalled or died.
+
+    Nothing where the project has no guard.
+    """
+    pending = _by_group(list(variants)) if (catalog.root / GUARD).is_file() else []
+    while pending:
+        for variant, ranks in _launch(incident, list(pending), python, guard=catalog.root / GUARD):
+            pending.remove(variant)
+            yield variant.name, ranks[0]["guard"]
+        if pending:
+            yield pending.pop(0).name, None
+
+
+def _interleave(jobs: list[tuple[Variant, int]]) -> list[Variant]:
+    rounds = max((repeats for _, repeats in jobs), default=0)
+    return [variant for turn in range(rounds) for variant, repeats in jobs if turn < repeats]
+
+
+def _by_group(variants: list[Variant]) -> list[Variant]:
+    """The order in which the worker takes them: fewest processes first."""
+    return sorted(variants, key=lambda v: 0 if v.launcher == "python" else v.processes)
+
+
+def _launch(
+    incident: Incident, variants: list[Variant], python: Path, guard: Path | None = None
+) -> Iterator[tuple[Variant, list[dict[str, Any]]]]:
+    """One launch of the worker; yields (variant, its ranks' records) until it ends or stalls."""
+    with ending.folder() as scratch:
+        results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
+        results.touch()
+        items = [
+            {
+                "file": str(incident.folder / v.script),
+                "variant": v.name,
+                "processes": v.processes,
+                "launcher": v.launcher,
+            }
+            for v in variants
+        ]
+        plan.write_text(
+            json.dumps({"results": str(results), "items": items, "guard": guard and str(guard)}), encoding="utf-8"
+        )
+        processes = max(v.processes for v in variants)
+        with running([*torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
+            limit, since, partial = START_LIMIT, time.monotonic(), ""
+            while True:
+                ended = process.poll() is not None
+                partial += lines.read()
+                *whole, partial = partial.split("\n")
+                for line in whole:
+                    result = json.loads(line)
+                    yield variants[result["item"]], result["ranks"]
+                    limit, since = incident.meta.time_limit, time.monotonic()
+                if ended or time.monotonic() - since > limit:
+                    log_of(scratch)
+                    return
+                time.sleep(0.02)
+
+
+def _from_ranks(catalog: Catalog, variant: Variant, ranks: list[dict[str, Any]]) -> Observation:
+    seconds = max(rank["seconds"] for rank in ranks)
+    if failed := [rank["error"] for rank in ranks if "error" in rank]:
+        return Observation(variant.name, "error", catalog.family_of(failed[0]), failed[0], seconds=seconds)
+    return _finished(variant, ranks[0], seconds)
+
+
+def _finished(variant: Variant, result: dict[str, Any], seconds: float, log: str = "") -> Observation:
+    figures = {key: result.get(key) for key in FIGURES}
+    return Observation(variant.name, result["outcome"], seconds=seconds, log=log, **figures)
+
+
+def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) -> Observation:
+    """Run one variant as a reader would: `torchrun repro.py NAME`, or `python repro.py NAME`."""
+    launcher = [python] if variant.launcher == "python" else torchrun(python, variant.processes)
+    with ending.folder() as scratch:
+        started = time.monotonic()
+        with running([*launcher, incident.folder / variant.script, variant.name], python, scratch) as process:
+            try:
+                code = process.wait(incident.meta.time_limit + START_LIMIT)
+            except subprocess.TimeoutExpired:
+                code = None
+        seconds = time.monotonic() - started
+        log = log_of(scratch)
+    results = re.findall(r"^RESULT (\{.*\})$", log, re.MULTILINE)
+    if results and code == 0:
+        return _finished(variant, json.loads(results[-1]), seconds, log)
+    if code is None:
+        return Observation(variant.name, "hang", seconds=seconds, log=log)
+    if results:
+        return Observation(variant.name, "teardown", seconds=seconds, log=log)
+    message = message_in(log)
+    return Observation(variant.name, "error", catalog.family_of(message), message, seconds=seconds, log=log)
+
+
+def each_alone(
+    catalog: Catalog, incident: Incident, variants: Iterable[Variant], python: Path
+) -> Iterator[Observation]:
+    """Run each alone, as they end. Two launches at a time: a launch is mostly imports, one core at work."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        running = [pool.submit(alone, catalog, incident, variant, python) for variant in variants]
+        try:
+            yield from (done.result() for done in as_completed(running))
+        finally:  # interrupted: end what is under way, or leaving would wait for it
+            pool.shutdown(wait=False, cancel_futures=True)
+            end_launches()
+
+
+def end_launches() -> None:
+    """End the launches that this process has under way."""
+    for token in list(_under_way):
+        ending.kill(token)
+
+
+def message_in(log: str) -> str:
+    """The error that a rank's traceback ends with, from a launcher's log; "" when there is none."""
+    ranks: dict[str, list[str]] = {}
+    for line in log.splitlines():
+        prefix = re.match(r"\[rank(\d+)\]: ", line)
+        ranks.setdefault(prefix[1] if prefix else "", []).append(line[prefix.end() :] if prefix else line)
+    for _, lines in sorted((rank, lines) for rank, lines in ranks.items() if rank) or ranks.items():
+        starts = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
+        if not starts:
+            continue
+        frames, start = [], starts[-1] + 1
+        while start < len(lines) and (lines[start].startswith(" ") or not lines[start]):
+            if lines[start].strip(" ^~"):
+                frames.append(lines[start].strip())
+            start += 1
+        message = "\n".join(lines[start:]).strip()
+        return message if ":" in message.split("\n")[0] or not frames else f"{frames[-1]}\n{message}"
+    return ""
+
+
+def torchrun(python: Path, processes: int) -> list[str | Path]:
+    # --standalone: a free port, in torch releases too where plain torchrun takes 29500. --no-python: torchrun itself
+    # starts a rank unbuffered; see `environment_of`.
+    options: list[str | Path] = ["--standalone", "--nproc-per-node", str(processes), "--no-python"]
+    return [python, "-m", "torch.distributed.run", *options, python]
+
+
+def log_of(scratch: Path | str) -> str:
+    """What a launch said. On a full disk it tells nothing of the variant: then this raises `OSError`."""
+    path = Path(scratch) / "log.txt"
+    text, full = path.read_text(encoding="utf-8", errors="replace"), os.strerror(errno.ENOSPC)
+    with suppress(OSError), path.open("ab") as file:
+        file.write(bytes(4096))
+        if full not in text:  # what filled it may be gone by now
+            return text
+    raise OSError(errno.ENOSPC, f"{full}, so this run says nothing", str(path.parent))
+
+
+_under_way: set[str] = set()  # the tokens of the launches that run now
+
+
+@contextmanager
+def running(
+    command: Sequence[str | Path],
+    python: Path,
+    scratch: str,
+    variables: dict[str, str] | None = None,
+    compiled: bool = False,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with its output in `scratch`/log.txt; on leaving, it and all it started are gone."""
+    if not compiled:
+        operators.compile_once(python, running)
+    token = uuid.uuid4().hex
+    _under_way.add(token)
+    operators.sweep_shared_memory()
+    with (
+        open(Path(scratch) / "log.txt", "wb") as log,
+        operators.extensions(python.parent, token) as extensions,
+        operators.locks_told(extensions),
+        ending.watched(token),
+    ):
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=scratch,
+            # Its temporary files lie with the log: torchrun, when killed, leaves a folder.
+            env=environment_of(python.parent)
+            | {"TMPDIR": str(scratch), "TORCH_EXTENSIONS_DIR": str(extensions)}
+            | (variables or {})
+            | {ending.TOKEN: token},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            yield process
+            if process.poll() is None and (locks := list(extensions.glob("*/lock"))):
+                raise LabError(
+                    f"it still waits for an operator to be compiled, at {locks[0]}: give it more time or cores"
+                )
+        finally:
+            ending.kill(token)
+            process.wait()
+            _under_way.discard(token)
+
+
+def environment_of(bin_folder: Path) -> dict[str, str]:
+    """The environment of a run: one thread a rank, no writes beside the repro, its own caches; of gloo's, see above."""
+    # Unbuffered, a rank writes each argument of a `print` alone, and lines of two ranks mix.
+    unwanted = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "PYTHONPATH", "PYTHONUNBUFFERED")
+    # accelerate reads settings from variables too: with ACCELERATE_USE_CPU it trains under DDP what asks for DeepSpeed.
+    kept = {
+        key: value for key, value in os.environ.items() if key not in unwanted and not key.startswith("ACCELERATE_")
+    }
+    kept["PATH"] = f"{bin_folder}{os.pathsep}{kept.get('PATH', '')}"
+    if any(release < WAITS_FOR_ALL for release in operators.deepspeeds(bin_folder)):
+        kept["PYTHONPATH"] = str(ONE_GLOO_THREAD)
+    return kept | {
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPYCACHEPREFIX": str(bin_folder.parent / "pycache"),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "HF_HUB_OFFLINE": "1",
+    }
