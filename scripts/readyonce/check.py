@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, counts, decision, frameworks, lab, launches, links, render
+from readyonce import articles, counts, decision, frameworks, lab, launches, links, made_from, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import Catalog, Incident, Observed, RunSet, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
@@ -56,6 +56,7 @@ def problems(catalog: Catalog) -> list[Problem]:
         _claims(catalog, incident)
         _environments(catalog, incident)
         _filled(catalog, incident)
+    _stale(catalog)
     try:
         made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
         committed = committed_files(catalog)
@@ -298,6 +299,39 @@ def _environments(catalog: Catalog, incident: Incident) -> None:
                         f"the options of `{name}` are not recorded in `{environment}`",
                         VERIFY.format(f"{incident.id} --environment {environment}"),
                     )
+
+
+def _stale(catalog: Catalog) -> None:
+    """Each evidence was made from the files of today, in the releases that its environment pins.
+
+    What was stored before evidence had an address stands on a list, which only shrinks.
+    """
+    listed = made_from.listed(catalog.root)
+    for incident in catalog.incidents.values():
+        for environment, evidence in incident.evidence.items():
+            path = incident.folder / "evidence" / f"{environment}.json"
+            of, pins = f"{incident.id} --environment {environment}", lab.pins(catalog.root, environment)
+            for name, version in evidence.environment.versions.items():
+                if pins.get(name, version) not in (version, version.partition("+")[0]):
+                    what = (
+                        f"it was run with {name} {version}; snippets/environments/{environment}.txt pins {pins[name]}"
+                    )
+                    add(catalog, path, ("environment", "versions", name), what, VERIFY.format(of))
+            known = listed.pop(made_from.name_of(incident, evidence), None)
+            if known and not evidence.made_from:
+                continue
+            differ = made_from.differences(catalog, incident, evidence)
+            if known and not differ:
+                what, remedy = f"{incident.id} in `{environment}` is of the files of today", "Delete this line."
+                add(catalog, catalog.root / made_from.STALE, known, what, remedy)
+            elif differ and not known:
+                anew = f"Run `readyonce verify {of} --guard --write`."
+                remedy = FACTS if made_from.FACTS in differ else anew
+                remedy = VERIFY.format(f"{of} --stale") if set(differ) - made_from.WITHOUT_A_RUN else remedy
+                what = f"it was stored with another {' and another '.join(differ)}"
+                add(catalog, path, ("made_from",), what if evidence.made_from else "it has no address", remedy)
+    for name, line in listed.items():
+        add(catalog, catalog.root / made_from.STALE, line, f"there is no evidence `{name}`", "Delete this line.")
 
 
 def _runs(catalog: Catalog, incident: Incident) -> None:

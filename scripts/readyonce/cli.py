@@ -421,7 +421,9 @@ def verify_(options: argparse.Namespace) -> int:
         of = incidents[0].id if len(incidents) == 1 else "No incident of these"
         raise _usage(f"{of} is not run in `{options.environment}`, but in: {', '.join(environments)}")
     environments = [options.environment] if options.environment else environments
-    wanted = verify.Wanted(options.write, options.isolated, options.missing, options.guard, _say, _progress)
+    wanted = verify.Wanted(
+        options.write, options.isolated, options.missing, options.stale, options.guard, _say, _progress
+    )
     if options.on:
         from readyonce import cluster
 
@@ -781,6 +783,7 @@ def _parser() -> argparse.ArgumentParser:
         "",
         "RO-0001",
         "RO-0001 --write",
+        "RO-0001 --stale --write",
         "RO-0001 --isolated",
         "RO-0001 --environment deepspeed-0.19.2",
         "--write --on tcp://scheduler:8786",
@@ -790,6 +793,11 @@ def _parser() -> argparse.ArgumentParser:
     subparser.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
     subparser.add_argument(
         "--missing", action="store_true", help="only what has no run yet; with --write, added to the stored"
+    )
+    subparser.add_argument(
+        "--stale",
+        action="store_true",
+        help="only what was stored with another script, environment or launch than today's",
     )
     subparser.add_argument("--isolated", action="store_true", help="one launch for each variant")
     subparser.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")

@@ -411,6 +411,7 @@ class Run(Model):
 
 class Evidence(Model):
     environment: Environment
+    made_from: dict[str, str] | None = None  # each input that decides how the runs end, and its hash; None: not known
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
     unusable: list[Run] = []  # how they ended is recorded, and judges nothing

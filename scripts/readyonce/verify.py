@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from readyonce import lab, launch, launches
+from readyonce import lab, launch, launches, made_from
 from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.facts import Value
 from readyonce.launches import LabError, Observation
@@ -23,6 +23,7 @@ class Wanted:
     write: bool = False  # store what it showed
     isolated: bool = False  # each variant in a launch of its own, once
     missing: bool = False  # only what has no stored run, or was not watched
+    stale: bool = False  # only what was stored with other scripts, environments or launches than those of today
     guard: bool = False  # what the guard says, not how it ends
     say: Callable[[str], None] = print
     progress: Callable[[str], None] = lambda line: None
@@ -96,12 +97,14 @@ def tasks(
     """What there is to run: of each environment the incidents that have it, whole."""
     for environment in environments:
         for incident in (candidate for candidate in incidents if environment in candidate.environments):
-            if task := _task(incident, environment, wanted):
+            if task := _task(known, incident, environment, wanted):
                 yield incident, task
 
 
-def _task(incident: Incident, environment: str, wanted: Wanted) -> Task | None:
+def _task(known: Catalog, incident: Incident, environment: str, wanted: Wanted) -> Task | None:
     recorded = incident.evidence.get(environment)
+    if wanted.stale and recorded and not made_from.to_run_again(known, incident, recorded):
+        return None
     if wanted.guard:
         watched = [
             run.variant
@@ -174,7 +177,7 @@ def conclude(known: Catalog, incident: Incident, environment: str, parts: list[M
     """Judge what the tasks of an incident showed, the parts of one environment, and store it where that is wanted and
     nothing speaks against it. Returns a text for each difference."""
     if wanted.guard:
-        return _watch(incident, environment, _joined(part.guard for part in parts), wanted)
+        return _watch(known, incident, environment, _joined(part.guard for part in parts), wanted)
     label = f"{incident.id} in {environment}"
     observed = _Seen(
         [observation for part in parts for observation in part.seen.together],
@@ -270,6 +273,8 @@ def _store(
     if wanted.missing and stored and stored.runs:
         if stored.environment.versions != described.versions:
             return [f"{label}: its versions are not those of the stored runs: run it without --missing"]
+        if stored.made_from and (others := made_from.to_run_again(known, incident, stored)):
+            return [f"{label}: the stored runs are of another {' and '.join(others)}: run it without --missing"]
         runs = [*stored.runs, *runs]
     runs = _with_guard(runs, _joined(part.guard for part in parts))
     evidence = Evidence(
@@ -278,6 +283,9 @@ def _store(
         runs=_in_order(incident, runs),
         unusable=_in_order(incident, lab.summarise([], {run.variant: run for run in observed.unusable}, facts)[0]),
     )
+    if not (wanted.missing and stored and stored.runs and not stored.made_from):  # whose own address is not known
+        evidence = evidence.model_copy(update={"made_from": made_from.address(known, incident, evidence)})
+        made_from.unlist(incident, evidence)
     print(f"{label}: wrote {lab.write(incident, evidence).relative_to(known.root)}", flush=True)
     if (on_gpu := [part.one_device for part in parts if part.one_device]) and len(on_gpu) == len(parts):
         runs = _in_order(incident, [run for partial in on_gpu for run in partial.runs])
@@ -330,12 +338,17 @@ def _watched(
     return said
 
 
-def _watch(incident: Incident, environment: str, said: dict[str, dict[str, Any] | None], wanted: Wanted) -> list[str]:
+def _watch(
+    known: Catalog, incident: Incident, environment: str, said: dict[str, dict[str, Any] | None], wanted: Wanted
+) -> list[str]:
     """Store what the guard said, or compare it with what is stored."""
     recorded, label = incident.evidence[environment], f"{incident.id} in {environment}"
     watched = _with_guard(recorded.runs, said)
     if wanted.write:
-        lab.write(incident, recorded.model_copy(update={"runs": watched}))
+        fresh = recorded.model_copy(update={"runs": watched})
+        if not wanted.missing:  # all of them were watched by the guard of today
+            fresh = made_from.refreshed(known, incident, recorded, watched, made_from.WATCHED)
+        lab.write(incident, fresh)
         return []
     return [
         f"{label}: {now.variant}: the guard said {now.guard}, stored {then.guard}"
@@ -366,6 +379,7 @@ def rewrite_facts(known: Catalog, say: Callable[[str], None] = print) -> None:
             variants = [incident.variants[run.variant] for run in evidence.runs]
             facts = lab.facts_of(known, incident, variants, python, evidence.environment.versions)
             runs = [run.model_copy(update={"facts": facts[run.variant]}) for run in evidence.runs]
-            if runs != evidence.runs:
-                path = lab.write(incident, evidence.model_copy(update={"runs": runs}))
+            fresh = made_from.refreshed(known, incident, evidence, runs, made_from.FACTS)
+            if fresh != evidence:
+                path = lab.write(incident, fresh)
                 print(f"wrote {path.relative_to(known.root)}", flush=True)

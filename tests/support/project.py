@@ -63,6 +63,8 @@ def copy_of(root: Path, target: Path) -> Path:
     for path in (*root.glob("mkdocs*.yml"), *(root / n for n in ("requirements.txt", "pyproject.toml", "README.md"))):
         if path.is_file():
             shutil.copy(path, target)
+    (target / "tests").mkdir()
+    shutil.copy(root / "tests" / "requirements.txt", target / "tests")  # the lock of the current environment
     return target
 
 

@@ -1,0 +1,170 @@
+"""The address of evidence: a hash of each input that decides how its runs end.
+
+Evidence is a lock file. It stores its address (`made_from`); `readyonce check` computes it again from the files of today,
+and what differs is stale. Hashed are contents only, never paths or names of folders: an incident may be renamed.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from readyonce.catalog import Catalog, Incident, Variant
+from readyonce.lint import rules as lint_rules
+from readyonce.project import write_whole
+from readyonce.schema import GUARD, Evidence, Run
+
+STALE = "snippets/stale.txt"  # evidence that was stored before it had an address: this list only shrinks
+DECLARED = "variants"  # what incident.yml says of how each is started
+LAUNCH = "launches"  # the worker, and the code that starts launches and reads how they end
+ENVIRONMENT = "environment"  # its list, its lock, and what must not come along
+FACTS = "facts"  # what the vocabulary says of the facts that the runs tell; of commands, the rules that read them
+WATCHED = "guard"  # the guard's script; only runs in `current` are watched again when it changes
+# What changed without a run being another one: it is stored again without running anything.
+WITHOUT_A_RUN = frozenset({FACTS, WATCHED})
+STARTS = ("worker.py", "launches.py")  # under scripts/readyonce/
+STARTS_COMMANDS = "launch.py"
+READS_COMMANDS = ("facts.py", "lint/launch.py", "lint/shell.py")
+HERE = Path(__file__).parent
+
+
+def address(catalog: Catalog, incident: Incident, evidence: Evidence) -> dict[str, str]:
+    """Each input of the evidence by its name, `repro.py` or one of the words above, with the hash that it has today."""
+    root, runs = catalog.root, [*evidence.runs, *evidence.unusable]
+    variants = [incident.variants[run.variant] for run in runs if run.variant in incident.variants]
+    commands = any(variant.is_command for variant in variants)
+    found = {path.name: code(path) for path in scripts(incident, variants)}
+    if runs:
+        declared: list[Any] = [[v.name, v.script, v.processes, v.launcher, v.lines] for v in variants]
+        found[DECLARED] = _hash(json.dumps([declared, incident.meta.reference if commands else {}], sort_keys=True))
+        starts = [*STARTS, STARTS_COMMANDS] if commands else STARTS
+        found[LAUNCH] = _joined(code(_ours(root, name)) for name in starts)
+        told = sorted({name for run in runs for name in run.facts if name in catalog.vocabulary})
+        words: list[Any] = [[name, sorted(catalog.vocabulary[name].values)] for name in told]
+        if commands:
+            words += [lint_rules.stacks(catalog), *(code(_ours(root, name)) for name in READS_COMMANDS)]
+        found[FACTS] = _hash(json.dumps(words, sort_keys=True))
+    found[ENVIRONMENT] = environment(root, evidence.environment.name)
+    if any(run.guard for run in runs):
+        found[WATCHED] = code(root / GUARD)
+    return found
+
+
+def differences(catalog: Catalog, incident: Incident, evidence: Evidence) -> list[str]:
+    """The inputs that are others than when the evidence was stored; one that is not stored is another one."""
+    stored, today = evidence.made_from or {}, address(catalog, incident, evidence)
+    differ = [name for name in {**today, **stored} if stored.get(name) != today.get(name)]
+    return [name for name in differ if name != WATCHED or evidence.environment.name == "current"]
+
+
+def to_run_again(catalog: Catalog, incident: Incident, evidence: Evidence) -> list[str]:
+    """The inputs that differ for which its runs have to be run again."""
+    return [name for name in differences(catalog, incident, evidence) if name not in WITHOUT_A_RUN]
+
+
+def refreshed(catalog: Catalog, incident: Incident, evidence: Evidence, runs: list[Run], name: str) -> Evidence:
+    """The evidence with what was told anew of the same runs: `FACTS`, or `WATCHED`, what the guard says."""
+    fresh = evidence.model_copy(update={"runs": runs})
+    if evidence.made_from is None:
+        return fresh
+    today = {key: value for key, value in address(catalog, incident, fresh).items() if key == name}
+    return fresh.model_copy(update={"made_from": evidence.made_from | today})
+
+
+def scripts(incident: Incident, variants: Iterable[Variant]) -> list[Path]:
+    """The files that variants need: their scripts, and each file beside them that one of them names."""
+    beside = [path for path in sorted(incident.folder.iterdir()) if path.is_file() and path.name != "incident.yml"]
+    variants, needed = list(variants), set[Path]()
+    texts = [line for variant in variants for line in (variant.script, *variant.lines.values())]
+    if any(variant.is_command for variant in variants):
+        texts += ["tiny.py", *incident.meta.reference.values()]  # the command's model and data
+    while found := {path for path in beside if path not in needed and any(_names(text, path.name) for text in texts)}:
+        needed |= found
+        texts = [path.read_text(encoding="utf-8") for path in found]
+    return sorted(needed)
+
+
+def listed(root: Path) -> dict[str, int]:
+    """The evidence of which it is known that it has no address, or an old one: as the list names it, and in which line."""
+    path = root / STALE
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    return {line: number for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
+
+
+def unlist(incident: Incident, evidence: Evidence) -> None:
+    """Evidence that has an address now is no longer on the list."""
+    root = incident.folder.parents[1]
+    path, name = root / STALE, name_of(incident, evidence)
+    if name in listed(root):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        write_whole(path, "".join(line for line in lines if line.strip() != name))
+
+
+def name_of(incident: Incident, evidence: Evidence) -> str:
+    """As the list has it."""
+    return f"{incident.id}/evidence/{evidence.environment.name}.json"
+
+
+def environment(root: Path, name: str) -> str:
+    """Of the lists that an environment is made of: what it pins, without comments, its lock, and what must not come along."""
+    place = root / "snippets" / "environments"
+    named = place / f"{name}.txt"
+    lines = [line.split("#")[0].strip() for line in named.read_text(encoding="utf-8").splitlines()]
+    parts = ["\n".join(filter(None, lines))]
+    if name == "current":  # its packages are locked among the tests' own
+        locked = (root / "tests" / "requirements.txt").read_text(encoding="utf-8")
+        packages = "|".join(re.escape(re.split(r"[=;\[ ]", line)[0]) for line in lines if line)
+        parts += re.findall(rf"^(?:{packages})==.*(?:\n +--hash=.*)*", locked, re.MULTILINE)
+    for path in (place / "locks" / named.name, place / "without" / named.name):
+        parts += [path.read_text(encoding="utf-8")] if path.is_file() else []
+    return _hash("\n".join(parts))
+
+
+def code(path: Path) -> str:
+    """The hash of a file: of Python the syntax tree without docstrings and comments, of all else the bytes."""
+    data = path.read_bytes()
+    return _of_python(data) if path.suffix == ".py" else _hash(data)
+
+
+@cache
+def _of_python(source: bytes) -> str:
+    return _hash(json.dumps(_plain(ast.parse(source))))
+
+
+def _plain(node: Any) -> Any:
+    """A syntax tree as lists, the same for each release of Python that can parse it: what is empty is left out."""
+    if isinstance(node, list):
+        return [_plain(one) for one in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields: list[Any] = [type(node).__name__]
+    for name, value in ast.iter_fields(node):
+        if name == "body" and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            value = value[ast.get_docstring(node, clean=False) is not None :]
+        if value not in (None, []) and name not in ("ctx", "kind", "type_comment"):
+            fields.append([name, _plain(value)])
+    return fields
+
+
+def _names(text: str, name: str) -> bool:
+    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
+
+
+def _ours(root: Path, name: str) -> Path:
+    """A file of this package: the checkout's, else the one that is installed."""
+    path = root / "scripts" / "readyonce" / name
+    return path if path.is_file() else HERE / name
+
+
+def _joined(hashes: Iterable[str]) -> str:
+    return _hash(" ".join(hashes))
+
+
+def _hash(data: str | bytes) -> str:
+    return "sha256:" + hashlib.sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()

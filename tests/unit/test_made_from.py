@@ -1,0 +1,165 @@
+"""Evidence of other files than today's is told, with the file, the reason and the command; what decides nothing is not told.
+
+Each case edits a copy of the project. That CI runs again what was edited by hand is in meta/test_sabotage.py.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from readyonce import catalog, check, made_from
+from support.project import copy_of, edit
+
+CURRENT = "snippets/RO-0003/evidence/current.json"
+RUN = "Run `readyonce verify RO-0003 --environment current --stale --write`, and look at what changed."
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory, root):
+    return copy_of(root, tmp_path_factory.mktemp("made-from") / "copy")
+
+
+@pytest.fixture
+def edited(one, root):
+    """A function that edits a file of the copy, which is as it was afterwards."""
+    files = {}
+
+    def change(name: str, find: str, replace: str) -> None:
+        files.setdefault(name, (one / name).read_bytes())
+        edit(one / name, find, replace)
+
+    yield change
+    for name, data in files.items():
+        (one / name).write_bytes(data)
+
+
+def told(root: Path) -> dict[str, tuple[str, str]]:
+    """What is told of evidence: the file → what, remedy."""
+    known = catalog.load(root)
+    check._stale(known.require_sound())
+    return {problem.file: (problem.what, problem.remedy) for problem in known.problems}
+
+
+def everywhere(root: Path) -> set[str]:
+    """The evidence of runs that has an address."""
+    paths = (root / "snippets").glob("RO-*/evidence/*.json")
+    stored = {path.relative_to(root).as_posix(): json.loads(path.read_bytes()) for path in paths}
+    return {name for name, evidence in stored.items() if evidence["runs"] and evidence.get("made_from")}
+
+
+def test_nothing_is_told_of_what_is_here(one):
+    assert told(one) == {} and len(everywhere(one)) >= 13
+
+
+def test_constant_of_a_repro(one, edited):
+    edited("snippets/RO-0003/lora.py", "= 3", "= 4")
+    assert told(one) == {CURRENT: ("it was stored with another lora.py", RUN)}
+
+
+def test_file_that_a_repro_reads(one, edited):
+    edited("snippets/RO-0003/ds_stage0.json", '"stage": 0', '"stage": 1')
+    assert told(one) == {CURRENT: ("it was stored with another ds_stage0.json", RUN)}
+
+
+def test_comments_and_docstrings_decide_nothing(one, edited):
+    edited("snippets/RO-0003/repro.py", '"""', '"""Another word. ')
+    edited("snippets/RO-0003/repro.py", "\nimport ", "\n# a comment\nimport ")
+    edited("scripts/readyonce/worker.py", '"""', '"""Another word. ')
+    assert told(one) == {}
+
+
+def test_how_a_variant_is_started(one, edited):
+    edited("snippets/RO-0013/incident.yml", "processes: 1", "processes: 2")
+    assert told(one)["snippets/RO-0013/evidence/current.json"][0] == "it was stored with another variants"
+
+
+def test_pin(one, edited):
+    edited("snippets/environments/current.txt", "deepspeed==0.19.8", "deepspeed==0.17.0")
+    known = catalog.load(one)
+    check._stale(known.require_sound())
+    said = {(problem.file, problem.what) for problem in known.problems}
+    pinned = "it was run with deepspeed 0.19.8; snippets/environments/current.txt pins 0.17.0"
+    stored = "it was stored with another environment"
+    assert {(CURRENT, pinned), (CURRENT, stored)} <= said
+    assert {file for file, what in said if what == stored} == {it for it in everywhere(one) if "current" in it}
+
+
+def test_hash_in_the_lock(one, edited):
+    lock = (one / "tests/requirements.txt").read_text(encoding="utf-8")
+    entry = lock[lock.index("\ndeepspeed==") :]
+    hashed = entry[entry.index("sha256:") :][:71]
+    edited("tests/requirements.txt", hashed, "sha256:" + "0" * 64)
+    assert told(one)[CURRENT] == ("it was stored with another environment", RUN)
+
+
+@pytest.mark.parametrize(
+    "name, find, replace",
+    [
+        ("worker.py", "set_num_threads(1)", "set_num_threads(2)"),
+        ("launches.py", '"OMP_NUM_THREADS": "1"', '"OMP_NUM_THREADS": "2"'),  # a variable that each run is given
+        ("launches.py", '"PYTHONUNBUFFERED")', '"PYTHONUNBUFFERED", "LANG")'),
+    ],
+)
+def test_what_starts_runs(one, edited, name, find, replace):
+    edited(f"scripts/readyonce/{name}", find, replace)
+    assert set(told(one)) == everywhere(one)
+    assert told(one)[CURRENT] == ("it was stored with another launches", RUN)
+
+
+def test_address_of_a_neighbour(one, edited):
+    neighbour = json.loads((one / "snippets/RO-0002/evidence/current.json").read_bytes())["made_from"]
+    own = json.loads((one / CURRENT).read_bytes())["made_from"]
+    edited(CURRENT, own["repro.py"], neighbour["repro.py"])
+    assert told(one) == {CURRENT: ("it was stored with another repro.py", RUN)}
+
+
+def test_no_address(one, edited):
+    text = (one / CURRENT).read_text(encoding="utf-8")
+    start = text.index(' "made_from": {')
+    edited(CURRENT, text[start : text.index("}", start) + 1], ' "made_from": null')
+    assert told(one) == {CURRENT: ("it has no address", RUN)}
+
+
+def test_unknown_input(one, edited):
+    edited(CURRENT, '"made_from": {', '"made_from": {"gone.py": "sha256:00",')
+    assert told(one) == {CURRENT: ("it was stored with another gone.py", RUN)}
+
+
+def test_word_of_the_vocabulary_needs_no_run(one, edited):
+    edited(
+        "snippets/facts.yml", "    tower: {en: vision", "    turret: {en: a turret, zh: 炮塔}\n    tower: {en: vision"
+    )
+    assert set(told(one).values()) == {("it was stored with another facts", "Run `readyonce facts --write`.")}
+
+
+def test_word_that_no_run_tells(one, edited):
+    edited(
+        "snippets/facts.yml",
+        "\nstrategy:",
+        "\nnew:\n  text: {en: a new one, zh: 新的}\n  values: {a: {en: a, zh: 甲}}\nstrategy:",
+    )
+    assert told(one) == {}
+
+
+def test_guard_stales_what_it_says_only(one, edited):
+    edited("snippets/guard/readyonce_guard.py", "\nimport ", "\nimport this\nimport ")
+    said = told(one)
+    assert set(said) == {it for it in everywhere(one) if it.endswith("/current.json")}
+    remedy = "Run `readyonce verify RO-0003 --environment current --guard --write`."
+    assert said[CURRENT] == ("it was stored with another guard", remedy)
+
+
+def test_list_of_what_has_no_address(one, edited):
+    first = next(iter(made_from.listed(one)))
+    edited("snippets/stale.txt", f"{first}\n", "")
+    assert told(one)[f"snippets/{first}"][0] == "it has no address"
+    edited("snippets/stale.txt", "# `readyonce", f"{CURRENT.removeprefix('snippets/')}\n# `readyonce")
+    assert told(one)["snippets/stale.txt"] == ("RO-0003 in `current` is of the files of today", "Delete this line.")
+
+
+def test_list_names_what_is_there(one, edited):
+    edited("snippets/stale.txt", "# `readyonce", "RO-0003/evidence/nowhere.json\n# `readyonce")
+    assert told(one) == {
+        "snippets/stale.txt": ("there is no evidence `RO-0003/evidence/nowhere.json`", "Delete this line.")
+    }
