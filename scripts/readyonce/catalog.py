@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache, reduce
@@ -99,6 +99,18 @@ class Incident:
         """The environments that stand for today: of each file the first that it runs in."""
         return list(dict.fromkeys(first for where in self.meta.files.values() for first in where[:1]))
 
+    def needed_by(self, variants: Iterable[Variant]) -> list[Path]:
+        """The files that variants need: their scripts, and each file beside them that one of them names."""
+        beside = [path for path in sorted(self.folder.iterdir()) if path.is_file() and path.name != "incident.yml"]
+        variants, needed = list(variants), set[Path]()
+        texts = [line for variant in variants for line in (variant.script, *variant.lines.values())]
+        if any(variant.is_command for variant in variants):
+            texts += ["tiny.py", *self.meta.reference.values()]  # the command's model and data
+        while found := {path for path in beside if path not in needed and _named(path.name, texts)}:
+            needed |= found
+            texts = [path.read_text(encoding="utf-8") for path in found]
+        return sorted(needed)
+
     @property
     def sources(self) -> list[Source]:
         """Of its claims and of the versions that it affects, each link once."""
@@ -123,6 +135,10 @@ class Incident:
     def not_run(self) -> set[str]:
         """The environments of which it is recorded why nothing could be run there."""
         return {name for name, evidence in self.evidence.items() if evidence.not_run}
+
+
+def _named(file: str, texts: list[str]) -> bool:
+    return any(re.search(rf"(?<![\w.-]){re.escape(file)}(?![\w-])", text) for text in texts)
 
 
 @dataclass(frozen=True)

@@ -143,7 +143,16 @@ def _launch(
             for v in variants
         ]
         plan.write_text(
-            json.dumps({"results": str(results), "items": items, "guard": guard and str(guard)}), encoding="utf-8"
+            json.dumps(
+                {
+                    "results": str(results),
+                    "items": items,
+                    "guard": guard and str(guard),
+                    "folder": str(incident.folder),
+                    "known": [path.name for path in incident.needed_by(variants)],
+                }
+            ),
+            encoding="utf-8",
         )
         processes = max(v.processes for v in variants)
         with running([*torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
@@ -154,6 +163,11 @@ def _launch(
                 *whole, partial = partial.split("\n")
                 for line in whole:
                     result = json.loads(line)
+                    if "unknown" in result:
+                        raise LabError(
+                            f"{incident.id}: a run opened {result['unknown']}, and no script of its names that file: write "
+                            "its whole name where it is opened, so that evidence tells when it changes"
+                        )
                     yield variants[result["item"]], result["ranks"]
                     limit, since = incident.meta.time_limit, time.monotonic()
                 if ended or time.monotonic() - since > limit:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from readyonce.catalog import Catalog, Incident, Variant
+from readyonce.catalog import Catalog, Incident
 from readyonce.lint import rules as lint_rules
 from readyonce.project import write_whole
 from readyonce.schema import GUARD, Evidence, Run
@@ -29,6 +29,7 @@ WATCHED = "guard"  # the guard's script; only runs in `current` are watched agai
 # What changed without a run being another one: it is stored again without running anything.
 WITHOUT_A_RUN = frozenset({FACTS, WATCHED})
 STARTS = ("worker.py", "launches.py")  # under scripts/readyonce/
+ONE_GLOO_THREAD = "snippets/concepts/one-gloo-thread/sitecustomize.py"  # which `launches` gives to old releases
 STARTS_COMMANDS = "launch.py"
 READS_COMMANDS = ("facts.py", "lint/launch.py", "lint/shell.py")
 HERE = Path(__file__).parent
@@ -39,12 +40,12 @@ def address(catalog: Catalog, incident: Incident, evidence: Evidence) -> dict[st
     root, runs = catalog.root, [*evidence.runs, *evidence.unusable]
     variants = [incident.variants[run.variant] for run in runs if run.variant in incident.variants]
     commands = any(variant.is_command for variant in variants)
-    found = {path.name: code(path) for path in scripts(incident, variants)}
+    found = {path.name: code(path) for path in incident.needed_by(variants)}
     if runs:
         declared: list[Any] = [[v.name, v.script, v.processes, v.launcher, v.lines] for v in variants]
         found[DECLARED] = _hash(json.dumps([declared, incident.meta.reference if commands else {}], sort_keys=True))
         starts = [*STARTS, STARTS_COMMANDS] if commands else STARTS
-        found[LAUNCH] = _joined(code(_ours(root, name)) for name in starts)
+        found[LAUNCH] = _joined([*(code(_ours(root, name)) for name in starts), code(root / ONE_GLOO_THREAD)])
         told = sorted({name for run in runs for name in run.facts if name in catalog.vocabulary})
         words: list[Any] = [[name, sorted(catalog.vocabulary[name].values)] for name in told]
         if commands:
@@ -75,19 +76,6 @@ def refreshed(catalog: Catalog, incident: Incident, evidence: Evidence, runs: li
         return fresh
     today = {key: value for key, value in address(catalog, incident, fresh).items() if key == name}
     return fresh.model_copy(update={"made_from": evidence.made_from | today})
-
-
-def scripts(incident: Incident, variants: Iterable[Variant]) -> list[Path]:
-    """The files that variants need: their scripts, and each file beside them that one of them names."""
-    beside = [path for path in sorted(incident.folder.iterdir()) if path.is_file() and path.name != "incident.yml"]
-    variants, needed = list(variants), set[Path]()
-    texts = [line for variant in variants for line in (variant.script, *variant.lines.values())]
-    if any(variant.is_command for variant in variants):
-        texts += ["tiny.py", *incident.meta.reference.values()]  # the command's model and data
-    while found := {path for path in beside if path not in needed and any(_names(text, path.name) for text in texts)}:
-        needed |= found
-        texts = [path.read_text(encoding="utf-8") for path in found]
-    return sorted(needed)
 
 
 def listed(root: Path) -> dict[str, int]:
@@ -150,10 +138,6 @@ def _plain(node: Any) -> Any:
         if value not in (None, []) and name not in ("ctx", "kind", "type_comment"):
             fields.append([name, _plain(value)])
     return fields
-
-
-def _names(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
 
 
 def _ours(root: Path, name: str) -> Path:

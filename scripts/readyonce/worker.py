@@ -1,8 +1,8 @@
 """Runs many variants in one launch: `torchrun ... worker.py plan.json`, started by the lab.
 
 Needs torch only, since it runs in environments that know nothing of this package. The plan is
-`{"results": path, "items": [{"file", "variant", "processes", "launcher"}], "guard": path or null}`; rank 0 appends one
-JSON line to `results` for each item done: `{"item": index, "ranks": [record of each rank]}`, where
+`{"results": path, "items": [{"file", "variant", "processes", "launcher"}], "guard": path or null, "folder": path,
+"known": [name, ...]}`; rank 0 appends one JSON line to `results` for each item done: `{"item": index, "ranks": [record of each rank]}`, where
 a record is what the repro's `run` returned, or `{"error": message}`; both with `seconds`.
 
 `python worker.py --facts FILE ...` runs nothing and prints `{file: {variant: its facts}}`.
@@ -30,6 +30,7 @@ def main(plan_path: str) -> None:
     with open(plan_path, encoding="utf-8") as file:
         plan = json.load(file)
     torch.set_num_threads(1)
+    opened = files_opened()
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     store = dist.TCPStore(
         os.environ["MASTER_ADDR"],
@@ -56,8 +57,23 @@ def main(plan_path: str) -> None:
             if rank == 0:
                 ranks = [json.loads(store.get(f"{index}/{r}")) for r in range(max(size, 1))]
                 print(json.dumps({"item": index, "ranks": ranks}), file=results, flush=True)
+        of_incident = {os.path.basename(path) for path in opened if os.path.dirname(path) == plan["folder"]}
+        for name in sorted(of_incident.difference(plan["known"])):  # evidence has to name what it was made from
+            print(json.dumps({"unknown": name}), file=results, flush=True)
     if dist.is_initialized():
         dist.barrier()
+
+
+def files_opened() -> set[str]:
+    """The path of each file that this process opens from now on; it grows."""
+    opened: set[str] = set()
+
+    def hook(event: str, given: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(given[0], (str, os.PathLike)):
+            opened.add(str(os.fspath(given[0])))
+
+    sys.addaudithook(hook)
+    return opened
 
 
 def load(path: str) -> ModuleType:

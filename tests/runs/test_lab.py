@@ -28,7 +28,7 @@ import json, os, pathlib, sys, tempfile, time
 import torch.distributed as dist
 from torch.utils.file_baton import FileBaton
 VARIANTS = dict.fromkeys(
-    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills", "compiles"]
+    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills", "compiles", "reads"]
 )
 def compile_operator():  # as torch does it
     folder = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"], "an_operator")
@@ -56,6 +56,8 @@ def run(variant):
             while True:
                 file.write(bytes(4096))
                 file.flush()
+    if variant == "reads":
+        pathlib.Path(__file__).with_name("beside" + ".txt").read_text()
     if variant == "empty-assertion":
         assert len({1, 1}) == 2
     return {"variant": variant, "outcome": "match", "gradient_error": 0.0}
@@ -124,10 +126,16 @@ def toy(tmp_path_factory, known):
     folder = tmp_path_factory.mktemp("lab") / "snippets" / "RO-0900"
     folder.mkdir(parents=True)
     shutil.copy(known.root / "snippets" / "diagnose.yml", folder.parent)
-    for name, text in {"repro.py": REPRO, "launch.sh": COMMAND, "train.py": TRAIN, "tiny.py": TINY}.items():
+    for name, text in {
+        "repro.py": REPRO,
+        "launch.sh": COMMAND,
+        "train.py": TRAIN,
+        "tiny.py": TINY,
+        "beside.txt": "",
+    }.items():
         (folder / name).write_text(text)
     names = ("fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills")
-    names += ("compiles",)
+    names += ("compiles", "reads")
     variants = "".join(f"  {name}: {{text: *t, outcome: match}}\n" for name in names)
     for name in ("fine", "trains-wrong", "hangs", "dies", "fills"):
         lines = f"{{--behave: --behave {name}}}"
@@ -170,6 +178,12 @@ def ours() -> list[psutil.Process]:
         except psutil.Error:
             pass
     return found
+
+
+def test_file_that_no_script_names_is_told(toy):
+    known, incident = toy
+    with pytest.raises(launches.LabError, match=r"a run opened beside\.txt, and no script of its names that file"):
+        launches.together(known, incident, [(incident.variants["reads"], 1)], Path(sys.executable))
 
 
 @pytest.mark.parametrize(
