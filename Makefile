@@ -6,7 +6,10 @@ LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --qui
 # Browsers, servers and launches of many ranks share two cores. What is red among them (1: all ran, some failed) has to be
 # green alone; both reports are printed.
 alone = || { test $$? = 1 && echo "What failed, once more, alone:" && \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(1); }
+	$(changed) $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(1); }
+
+# What the change since the base calls for, and a sample of the rest; `tests/support/selection.py` says how.
+changed = $(if $(ALL)$(ONLY),,SELECT=changed)
 
 # A container image may forbid it; but who runs a thousand commands wants what Python compiled to be kept.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,9 +30,9 @@ quick: .venv/quick.stamp ## in a minute: format, and what needs no torch, no bro
 	@$(BIN)/ruff format --check scripts tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
 
-test: lint packages ## build the wiki and run every test, or those of a folder: ONLY="runs site"
+test: lint packages ## build the wiki and run what the change calls for; ALL=1: every test; ONLY="runs site": those of a folder
 	@$(BIN)/readyonce site
-	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY)) \
+	@$(changed) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY)) \
 		$(call alone,$(addprefix tests/,$(ONLY)))
 
 lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its types and who imports whom
@@ -39,8 +42,8 @@ lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its typ
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/node tests/lighthouse/node_modules/@biomejs/biome/bin/biome lint --error-on-warnings
 
-test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions
-	@$(BIN)/python -m pytest -m frameworks $(call alone,-m frameworks)
+test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions: what changed, and a sample; ALL=1: all
+	@$(changed) $(BIN)/python -m pytest -m frameworks $(call alone,-m frameworks)
 
 test-cluster: .venv/tests.stamp ## a verify and a triage on a Slurm that it starts here, errors on two hosts, the Kubernetes manifest; as root, and not part of `test` or CI
 	@scripts/system-packages slurm-wlm munge iproute2

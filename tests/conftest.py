@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from readyonce import catalog, diagnose, ending, render, site
+from support import selection
 from support.hosting import behind_nginx, free_port, headers, served
 from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of
 
@@ -29,6 +30,27 @@ for number in ENDING:
 
 for name in ("SITE_URL", "REPO_URL"):
     os.environ.pop(name, None)  # the tests that need them set them
+
+
+def pytest_collection_modifyitems(config, items):
+    """With $SELECT=changed, as `make test` says it: what the change since the base calls for, and a sample of the rest."""
+    if os.environ.get("SELECT") == "changed":
+        try:
+            selected, others = selection.choose(items, selection.Selection.of(ROOT), KNOWN)
+        except selection.Unusable as error:
+            raise pytest.UsageError(str(error)) from None
+        config.hook.pytest_deselected(items=others)
+        items[:] = selected
+
+
+def pytest_terminal_summary(terminalreporter):
+    if os.environ.get("SELECT") == "changed":
+        terminalreporter.section("what was run, and why")
+        durations = [
+            (it.nodeid, it.duration) for its in terminalreporter.stats.values() for it in its if hasattr(it, "duration")
+        ]
+        for line in selection.summary(selection.Selection.of(ROOT), KNOWN, durations):
+            terminalreporter.write_line(line)
 
 
 @pytest.fixture(scope="session", autouse=True)

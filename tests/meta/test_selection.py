@@ -1,0 +1,203 @@
+"""What a change calls for is run, a sample of the rest too, and nobody gets round it without a word."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from support import selection
+from support.project import KNOWN, ROOT, TESTS
+from support.selection import Selection, Unusable, base, drawn
+
+DAY = 86400
+COMMITS = [f"{number:040x}" for number in range(300)]
+
+
+def commit(folder, when, **files):
+    """A commit at this second, with these files; its hash."""
+    for name, text in files.items():
+        path = folder / name.replace("_", "/")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    author = {
+        "GIT_AUTHOR_NAME": "a",
+        "GIT_AUTHOR_EMAIL": "a@b",
+        "GIT_COMMITTER_NAME": "a",
+        "GIT_COMMITTER_EMAIL": "a@b",
+    }
+    dated = os.environ | author | {"GIT_COMMITTER_DATE": f"@{when} +0000", "GIT_AUTHOR_DATE": f"@{when} +0000"}
+    for words in (["add", "-A"], ["commit", "-qm", "x"]):
+        subprocess.run(["git", "-C", folder, *words], check=True, env=dated)
+    return selection.git(folder, "rev-parse", "HEAD").strip()
+
+
+@pytest.fixture
+def repository(tmp_path):
+    folder = tmp_path / "project"
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    return folder
+
+
+def test_base_counts_once_no_submission_can_have_written_it_for_itself(repository):
+    proven = commit(repository, DAY, a="1")
+    assert base(repository) is None  # nobody said what was proven
+    (repository / ".ci").mkdir()
+    (repository / ".ci" / "base").write_text(f"# why\n{proven}\n")
+    commit(repository, 2 * DAY, a="2")
+    assert base(repository) is None
+    later = commit(repository, 2 * DAY + selection.LONGEST_SUBMISSION, a="3")
+    assert base(repository) == proven
+    (repository / ".ci" / "base").write_text(f"{later}\n")  # it names its own changes: they are run all the same
+    commit(repository, 2 * DAY + selection.LONGEST_SUBMISSION + 60, a="4")
+    assert base(repository) == proven
+
+
+def test_base_that_a_forge_knows(repository, monkeypatch):
+    first = commit(repository, DAY, a="1")
+    commit(repository, DAY + 1, a="2")
+    monkeypatch.setenv("READYONCE_BASE", first)
+    assert base(repository) == first
+    monkeypatch.setenv("READYONCE_BASE", "0" * 40)  # of a branch that is new
+    assert base(repository) is None
+    monkeypatch.setenv("READYONCE_BASE", "f" * 40)
+    with pytest.raises(Unusable, match="rev-parse"):
+        base(repository)
+
+
+def test_shallow_clone_says_what_to_do(repository, tmp_path):
+    for number in range(3):
+        commit(repository, DAY + number, a=str(number))
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", repository.as_uri(), clone], check=True)
+    with pytest.raises(Unusable, match="git fetch --unshallow"):
+        base(clone)
+
+
+def test_each_is_drawn_at_some_commit_and_none_draws_nothing():
+    chosen = Selection(ROOT, "", "base")
+    met = set()
+    for head in COMMITS:
+        chosen.head = head
+        found = chosen.runs(KNOWN)
+        assert found and set(found.values()) == {"drawn"}
+        met |= set(found)
+    assert met == {
+        (incident.id, incident.variants[run.variant].script)
+        for incident in KNOWN.incidents.values()
+        for run in incident.evidence["current"].runs
+    }
+
+
+def test_a_draw_keeps_to_its_budget_and_is_the_same_each_time():
+    names = {f"{number}": 30.0 for number in range(20)} | {"large": 1000.0}
+    for head in COMMITS:
+        found = drawn(head, names, 100.0)
+        assert found == drawn(head, dict(reversed(names.items())), 100.0)
+        assert found == ["large"] or sum(names[name] for name in found) <= 100.0 or found[0] == "large"
+
+
+@pytest.mark.parametrize(
+    "changed, wanted, others",
+    [
+        (["docs/en/decision.md", "snippets/RO-0001/incident.yml"], set(), {"lab", "guard", "triage", "book"}),
+        (["scripts/readyonce/launches.py"], {"lab", "guard", "canary", "cluster"}, {"triage"}),
+        (["scripts/readyonce/fleet/reading.py"], {"triage"}, {"lab", "guard"}),
+        (["snippets/guard/readyonce_guard.py"], {"guard"}, {"lab", "triage"}),
+        (["tests/support/fleet.py"], {"triage"}, {"lab", "guard"}),
+        (["tests/runs/test_canary.py"], {"canary", "suite"}, {"lab", "guard"}),
+    ],
+)
+def test_lanes_that_a_change_calls_for(changed, wanted, others):
+    chosen = Selection(ROOT, "", "base", changed)
+    assert set(chosen.why) >= wanted and not set(chosen.why) & others
+    assert set(chosen.why.values()) <= set(changed) and not chosen.whole
+
+
+@pytest.mark.parametrize("path", ["Makefile", "tests/conftest.py", "requirements.txt", ".ci/run", "something/new.txt"])
+def test_change_of_what_nobody_named_calls_for_everything(path):
+    chosen = Selection(ROOT, COMMITS[0], "base", ["docs/en/decision.md", path])
+    items = [SimpleNamespace(path=TESTS / "runs/test_lab.py")]
+    assert path in chosen.whole and selection.choose(items, chosen, KNOWN) == (items, [])
+
+
+def test_lanes_name_tests_that_are_there():
+    for lane in Selection(ROOT, "", "base").lanes.values():
+        assert lane["tests"] and all((TESTS / test).is_file() for test in lane["tests"])
+
+
+def changed_to(monkeypatch, change) -> Selection:
+    """A selection whose base had another evidence of RO-0003 in `current`: as it is here, changed."""
+    path = "snippets/RO-0003/evidence/current.json"
+    before = json.loads((ROOT / path).read_bytes())
+    change(before)
+    monkeypatch.setattr(Selection, "_at_base", lambda self, path: before)
+    return Selection(ROOT, COMMITS[7], "base", [path])
+
+
+def of_its_own(found) -> set[str]:
+    return {script for (id, script), why in found.items() if why != "drawn" and id == "RO-0003"}
+
+
+ALL_SCRIPTS = {"repro.py", "zero.py", "lora.py", "memory.py"}
+
+
+@pytest.mark.parametrize(
+    "key, scripts",
+    [
+        ("zero.py", {"zero.py"}),
+        ("ds_stage0.json", {"zero.py"}),
+        ("launches", ALL_SCRIPTS),
+        ("environment", ALL_SCRIPTS),
+    ],
+)
+def test_evidence_of_other_files_is_run_again(monkeypatch, key, scripts):
+    chosen = changed_to(monkeypatch, lambda before: before["made_from"].update({key: "sha256:other"}))
+    assert of_its_own(chosen.runs(KNOWN)) == scripts
+
+
+def test_evidence_that_was_edited_by_hand_is_run_again_though_its_address_was_kept(monkeypatch):
+    chosen = changed_to(monkeypatch, lambda before: before["runs"][0].update(outcome="still"))
+    assert of_its_own(chosen.runs(KNOWN)) == ALL_SCRIPTS
+
+
+def test_facts_and_what_the_guard_says_call_for_no_run(monkeypatch):
+    def change(before):
+        before["made_from"].update(facts="sha256:other", guard="sha256:other")
+        before["runs"][0].update(facts={}, guard=None)
+
+    assert of_its_own(changed_to(monkeypatch, change).runs(KNOWN)) == set()
+
+
+def test_evidence_that_is_new_is_run(monkeypatch):
+    def gone(self, *arguments):
+        raise Unusable("it is new")
+
+    monkeypatch.setattr(selection, "git", gone)
+    chosen = Selection(ROOT, COMMITS[7], "base", ["snippets/RO-0003/evidence/current.json"])
+    assert of_its_own(chosen.runs(KNOWN)) == ALL_SCRIPTS
+
+
+def test_nothing_that_was_to_run_is_left_out_without_a_word(monkeypatch):
+    chosen = changed_to(monkeypatch, lambda before: before["made_from"].update(launches="sha256:other"))
+    item = SimpleNamespace(path=TESTS / "runs/test_runs.py")  # all others were lost, to a filter say
+    with pytest.raises(pytest.UsageError, match="nothing runs .*RO-0003"):
+        selection.choose([item], chosen, KNOWN)
+
+
+def test_suite_runs_what_was_chosen():
+    collected = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "unit", "runs", "meta"],
+        cwd=TESTS,
+        env=os.environ | {"SELECT": "changed", "READYONCE_BASE": "HEAD", "ALL": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+    files = set(re.findall(r"^(?:tests/)?([\w/]+\.py): ", collected.stdout, re.MULTILINE))
+    assert {"unit/test_check.py", "runs/test_runs.py"} <= files
+    if not selection.git(ROOT, "status", "--porcelain").strip():
+        assert not files & {test for lane in Selection.of(ROOT).lanes.values() for test in lane["tests"]}
