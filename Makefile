@@ -1,4 +1,4 @@
-# `make serve` opens the wiki, `make test` runs everything; `make help` lists the rest.
+# `make serve` opens the wiki, `make test` runs what a change calls for; `make help` lists the rest.
 PYTHON ?= python3
 BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
