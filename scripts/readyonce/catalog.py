@@ -108,7 +108,7 @@ class Incident:
             texts += ["tiny.py", *self.meta.reference.values()]  # the command's model and data
         while found := {path for path in beside if path not in needed and _named(path.name, texts)}:
             needed |= found
-            texts = [path.read_text(encoding="utf-8") for path in found]
+            texts = [path.read_text(encoding="utf-8", errors="replace") for path in found]
         return sorted(needed)
 
     @property

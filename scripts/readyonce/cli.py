@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # each command reads in what it needs: the catalogue costs mo
     from readyonce.schema import Declaration
 
 GOOD, DIFFERENT, USAGE, WRAPPER = 0, 1, 2, 3
+NOTHING_HERE = "there are no incidents here. Run it in the project's folder, or install the wheel"
 SPACE = "Free some space, or name a folder for temporary files that has it: TMPDIR=/path/to/folder"
 RIGHTS = "Let this user read and write there, or work in a copy of the project that he may write to."
 REMEDIES = {getattr(errno, name): SPACE for name in ("ENOSPC", "EDQUOT", "EFBIG") if hasattr(errno, name)}
@@ -87,39 +88,18 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def list_(options: argparse.Namespace) -> int:
-    from readyonce import catalog
-
-    known = catalog.load(catalog.find_root()).require_sound()
-    if options.json:
-        from readyonce import api
-
-        print(api.to_json(api.incidents_json(known)), end="")
-        return GOOD
-    for incident in known.incidents.values():
-        print(f"{incident.id}  {incident.meta.short[options.lang]}")
-        titles = [known.families[name].title[options.lang] for name in incident.meta.errors]
-        print(f"         {', '.join(titles) or incident.meta.title[options.lang]}")
+    listing = compiled.listing()
+    if listing is None:
+        raise _usage(NOTHING_HERE)
+    print(listing["json" if options.json else options.lang], end="")
     return GOOD
 
 
 def explain(options: argparse.Namespace) -> int:
-    if carried := compiled.articles():
-        return _explain_carried(carried, options)
-    from readyonce import catalog
-    from readyonce.pages.terminal import for_terminal
-
-    root = catalog.find_root()
-    _known(root, [options.id])
-    known = catalog.load(root).require_sound()  # claims are judged by the runs of all incidents
-    print(for_terminal(known, options.id, options.lang, colour=sys.stdout.isatty()))
-    return GOOD
-
-
-def _explain_carried(carried: dict[str, list[Path]], options: argparse.Namespace) -> int:
-    if options.id not in carried:
-        raise _usage(f"there is no incident {options.id}. There are: {', '.join(carried)}")
-    path = next(path for path in carried[options.id] if path.suffixes[0] == f".{options.lang}")
-    text = path.read_text(encoding="utf-8")
+    there = compiled.incidents()
+    if options.id not in there:
+        raise _usage(f"there is no incident {options.id}. There are: {', '.join(there)}" if there else NOTHING_HERE)
+    text = compiled.article(options.id, options.lang) or ""
     print(text if sys.stdout.isatty() else re.sub(r"\x1b\[[0-9;]*m", "", text))
     return GOOD
 

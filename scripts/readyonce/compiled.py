@@ -1,4 +1,4 @@
-"""What `diagnose`, `lint` and `explain` read: compiled from the project, or carried by the wheel where there is none.
+"""What `diagnose`, `lint`, `explain` and `list` read: compiled from the project, or carried by the wheel where there is none.
 
 Loads nothing but what it must, so that `diagnose` starts at once.
 """
@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from readyonce import project
-from readyonce.project import LANGUAGES
+from readyonce.project import LANGUAGES, Language
 
-DATA = Path(__file__).with_name("data")  # in a wheel only: written by `write_data`
+HERE = Path(__file__).parent
+DATA = HERE / "data"  # in a wheel only: written by `write_data`
 
 
 def rules(fresh: bool = False) -> str | None:
@@ -34,7 +35,33 @@ def lint_rules(fresh: bool = False) -> str | None:
     )
 
 
-def _compiled(name: str, more: list[str], code: list[str], compiler: Callable[[Path], str], fresh: bool) -> str | None:
+def listing() -> dict[str, str] | None:
+    """What `list` prints: language → lines, and `json` → the same for programs."""
+    patterns, code = ["errors/*.yml", "RO-*/evidence", "RO-*/evidence/*.json"], ["api.py", "pages/terminal.py"]
+    text = _compiled("listing.json", patterns, code, _compile_listing)
+    return None if text is None else json.loads(text)
+
+
+def article(id: str, language: Language) -> str | None:
+    """An article as text for a terminal, in colour. What it says rests on the runs of all incidents."""
+    code = [
+        path.relative_to(HERE).as_posix() for path in HERE.rglob("*") if path.suffix in (".py", ".yml", ".md", ".j2")
+    ]
+    everything = ["**/*", f"../docs/{language}/incidents/{id}.md", f"../docs/{language}/incidents/{id}/evidence.md"]
+    return _compiled(f"{id}.{language}.txt", everything, code, lambda root: _compile_article(root, id, language))
+
+
+def incidents() -> list[str]:
+    """The ids of all that there are articles of."""
+    carried, root = {path.name[:7] for path in DATA.glob("RO-*.txt")}, project.find()
+    here = {path.name for path in (root / "snippets").glob("RO-*")} if root else set()
+    return sorted(carried or here)
+
+
+def _compiled(
+    name: str, more: list[str], code: list[str], compiler: Callable[[Path], str], fresh: bool = False
+) -> str | None:
+    """The text that the wheel carries, else the project's, made again when one of its sources is newer."""
     if not fresh and (carried := DATA / name).is_file():
         return carried.read_text(encoding="utf-8")
     if (root := project.find()) is None:
@@ -42,9 +69,7 @@ def _compiled(name: str, more: list[str], code: list[str], compiler: Callable[[P
     compiled, snippets = root / "build" / name, root / "snippets"
     patterns = ["errors", "errors/*.yml", "frameworks", "frameworks/*.yml", "frameworks/run/*.py", "RO-*/incident.yml"]
     sources = [snippets, *(path for pattern in patterns + more for path in snippets.glob(pattern))]
-    sources += [
-        Path(__file__).parent / file for file in ("reading.py", "schema.py", "catalog.py", "frameworks.py", *code)
-    ]
+    sources += [HERE / file for file in ("reading.py", "schema.py", "catalog.py", "frameworks.py", *code)]
     with contextlib.suppress(OSError):
         if not fresh and compiled.stat().st_mtime > max(source.stat().st_mtime for source in sources):
             return compiled.read_text(encoding="utf-8")
@@ -55,18 +80,9 @@ def _compiled(name: str, more: list[str], code: list[str], compiler: Callable[[P
     return text
 
 
-def articles() -> dict[str, list[Path]]:
-    """The articles that the wheel carries: id → files, one for each language."""
-    found: dict[str, list[Path]] = {}
-    for path in sorted(DATA.glob("RO-*.txt")):
-        found.setdefault(path.name[:7], []).append(path)
-    return found
-
-
 def write_data(root: Path, folder: Path) -> None:
-    """What a wheel must carry for `diagnose`, `lint` and `explain`."""
+    """What a wheel must carry for `diagnose`, `lint`, `explain` and `list`."""
     from readyonce import catalog, words
-    from readyonce.pages.terminal import for_terminal
 
     folder.mkdir(parents=True, exist_ok=True)
     addresses = [os.environ.get(name) for name in ("SITE_URL", "REPO_URL")]
@@ -74,11 +90,10 @@ def write_data(root: Path, folder: Path) -> None:
     (folder / "lint.json").write_text(_compile_lint(root, addresses[0]), encoding="utf-8")
     for language in LANGUAGES:
         (folder / words.name(language)).write_text(json.dumps(words.of(language), ensure_ascii=False), encoding="utf-8")
-    known = catalog.load(root).require_sound()
-    for id in known.incidents:
+    (folder / "listing.json").write_text(_compile_listing(root), encoding="utf-8")
+    for id in catalog.load(root).require_sound().incidents:
         for language in LANGUAGES:
-            text = for_terminal(known, id, language, colour=True)
-            (folder / f"{id}.{language}.txt").write_text(text, encoding="utf-8")
+            (folder / f"{id}.{language}.txt").write_text(_compile_article(root, id, language), encoding="utf-8")
 
 
 def _compile(root: Path, site: str | None = None, repo: str | None = None) -> str:
@@ -94,3 +109,19 @@ def _compile_lint(root: Path, site: str | None = None) -> str:
     from readyonce.lint import rules as lint
 
     return compiler.to_json(lint.compile_rules(catalog.load(root).require_sound(), site))
+
+
+def _compile_article(root: Path, id: str, language: Language) -> str:
+    from readyonce import catalog
+    from readyonce.pages.terminal import for_terminal
+
+    return for_terminal(catalog.load(root).require_sound(), id, language, colour=True)
+
+
+def _compile_listing(root: Path) -> str:
+    from readyonce import api, catalog
+    from readyonce.pages.terminal import listing
+
+    known = catalog.load(root).require_sound()
+    texts = {language: listing(known, language) for language in LANGUAGES}
+    return json.dumps(texts | {"json": api.to_json(api.incidents_json(known))}, ensure_ascii=False)

@@ -122,7 +122,10 @@ def code(path: Path) -> str:
 
 @cache
 def _of_python(source: bytes) -> str:
-    return _hash(json.dumps(_plain(ast.parse(source))))
+    try:
+        return _hash(json.dumps(_plain(ast.parse(source))))
+    except (SyntaxError, ValueError, RecursionError):  # another rule says that it is no Python
+        return _hash(source)
 
 
 def _plain(node: Any) -> Any:

@@ -42,6 +42,13 @@ def measure(copy: Path, count: int) -> None:
     tell("render, all of it", [*READYONCE, "render"], copy)
     tell("render, nothing new", [*READYONCE, "render"], copy, "aim: below 2 s")
     tell("check", [*READYONCE, "check"], copy, "aim: below 2 s")
+    for words, aim in (
+        (["explain", "RO-0001"], "0.15"),
+        (["list"], "0.10"),
+        (["lint", "snippets/RO-0001/launch.sh"], "0.15"),
+    ):
+        tell(f"{words[0]}, compiled anew", [*READYONCE, *words], copy)
+        tell(f"{words[0]}, nothing new", [*READYONCE, *words], copy, f"aim: {aim} s")
     tell("site, both languages", [sys.executable, "-c", BUILD], copy)
     weights = [len(gzip.compress((copy / "site" / page / "index.html").read_bytes())) / 1000 for page in PAGES]
     print("  HTML, gzip: " + ", ".join(f"/{page} {weight:.1f} kB" for page, weight in zip(PAGES, weights)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from readyonce import scaffold
+from readyonce import made_from, scaffold
 from support.project import KNOWN
 
 FILLED = {
@@ -26,6 +26,7 @@ def generate(copy: Path, count: int) -> None:
     known = {
         "options": {"torchrun": next(it["torchrun"] for it in options if "torchrun" in it)},
         "runs": [real.by_variant["reported"], fixed],
+        "made_from": None,  # of the incident that lent them
     }
     evidence = real.model_copy(update=known).model_dump_json(indent=1)
     for number in range(1000, 1000 + count):
@@ -37,3 +38,5 @@ def generate(copy: Path, count: int) -> None:
         record = copy / "snippets" / f"RO-{number}" / "evidence" / "current.json"
         record.parent.mkdir()
         record.write_text(evidence, encoding="utf-8")
+        with (copy / made_from.STALE).open("a", encoding="utf-8") as listed:
+            listed.write(f"RO-{number}/evidence/current.json\n")

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from readyonce.pages.terminal import for_terminal
-from support.project import KNOWN, ROOT, command
+from support.project import KNOWN, ROOT, command, edit
 
 COMMANDS = ("list", "explain", "diagnose", "triage", "run", "verify", "check", "render", "new", "link", "site", "serve")
 
@@ -46,6 +46,25 @@ def test_the_command_prints_it(language):
     told = command("explain", "RO-0008", "--lang", language)
     assert told.returncode == 0, told.stderr
     assert told.stdout == for_terminal(KNOWN, "RO-0008", language, colour=False) + "\n"
+
+
+@pytest.mark.parametrize(
+    "file, find, replace, arguments, shown",
+    [
+        ("docs/en/incidents/RO-0005.md", "## Fix", "## Another fix", ["explain", "RO-0005"], "Another fix"),
+        ("snippets/RO-0005/incident.yml", "short:\n  en: ", "short:\n  en: Another ", ["list"], "Another "),
+        ("scripts/readyonce/words.en.yml", "\n", "\n# newer\n", ["explain", "RO-0005"], "RO-0005"),
+    ],
+)
+def test_what_is_shown_is_made_anew_when_a_source_changed(copy, file, find, replace, arguments, shown):
+    package = {"PYTHONPATH": str(copy / "scripts")}
+    assert command(*arguments, root=copy, environment=package).returncode == 0
+    made = next(path for path in (copy / "build").iterdir() if path.suffix in (".txt", ".json"))
+    made.write_text(json.dumps({"en": "xyzzy"}), encoding="utf-8")
+    assert "xyzzy" in command(*arguments, root=copy, environment=package).stdout  # what was made is read
+    edit(copy / file, find, replace)
+    after = command(*arguments, root=copy, environment=package).stdout
+    assert shown in after and "xyzzy" not in after
 
 
 def test_explain_imports_nothing_heavy():

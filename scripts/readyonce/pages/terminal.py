@@ -27,6 +27,16 @@ def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) ->
     return _plain(printable(_filled(catalog, text, made, language)), colour)
 
 
+def listing(catalog: Catalog, language: Language) -> str:
+    """Each incident: its id, what it is about, and the error that one sees."""
+    lines = []
+    for incident in catalog.incidents.values():
+        titles = [catalog.families[name].title[language] for name in incident.meta.errors]
+        lines.append(f"{incident.id}  {incident.meta.short[language]}")
+        lines.append(f"         {', '.join(titles) or incident.meta.title[language]}")
+    return "".join(f"{line}\n" for line in lines)
+
+
 def _filled(catalog: Catalog, text: str, made: dict[str, str], language: Language) -> str:
     def content(found: re.Match[str]) -> str:
         include = articles.Include(0, found[2], found[3])
