@@ -34,13 +34,11 @@ for name in ("SITE_URL", "REPO_URL"):
 
 def pytest_collection_modifyitems(config, items):
     """With $SELECT=changed, as `make test` says it: what the change since the base calls for, and a sample of the rest."""
-    if os.environ.get("SELECT") == "changed":
-        try:
-            selected, others = selection.choose(items, selection.Selection.of(ROOT), KNOWN)
-        except selection.Unusable as error:
-            raise pytest.UsageError(str(error)) from None
-        config.hook.pytest_deselected(items=others)
-        items[:] = selected
+    try:
+        items[:], others = selection.choose(items, selection.Selection.of(ROOT), KNOWN)
+    except selection.Unusable as error:
+        raise pytest.UsageError(str(error)) from None
+    config.hook.pytest_deselected(items=others)
 
 
 def pytest_terminal_summary(terminalreporter):
@@ -149,6 +147,19 @@ def names(built) -> list[str]:
     """Each page below an address."""
     pages = (path.relative_to(built).as_posix() for path in built.rglob("index.html"))
     return sorted(page.removesuffix("index.html") for page in pages)
+
+
+@pytest.fixture(scope="session")
+def sample(built):
+    """A function: of these pages those that a browser opens, all of them with ALL=1."""
+    chosen = selection.Selection.of(ROOT)
+    return lambda names, folder=built: chosen.pages(names, lambda name: _size(folder / name))
+
+
+def _size(path: Path) -> int:
+    """Of a page, by its path or by its address; 0 where it is not there."""
+    file = path / "index.html" if path.is_dir() else path
+    return file.stat().st_size if file.is_file() else 0
 
 
 @pytest.fixture

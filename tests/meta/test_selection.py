@@ -188,6 +188,22 @@ def test_nothing_that_was_to_run_is_left_out_without_a_word(monkeypatch):
         selection.choose([item], chosen, KNOWN)
 
 
+def test_the_longest_page_of_each_kind_is_opened_and_each_other_at_some_commit():
+    names = [
+        "",
+        "guard/",
+        *(f"{language}incidents/RO-{number:04}/" for language in ("", "zh/") for number in range(1, 14)),
+    ]
+    chosen, met = Selection(ROOT, "", "base"), set()
+    for head in COMMITS:
+        chosen.head = head
+        found = chosen.pages(names, lambda name: 9 if "0007" in name else 1)
+        assert {"", "guard/", "incidents/RO-0007/", "zh/incidents/RO-0007/"} <= set(found)
+        met |= set(found)
+    assert met == set(names) and len(found) < len(names) / 2
+    assert Selection(ROOT, "", None).pages(names, len) == names
+
+
 def test_suite_runs_what_was_chosen():
     collected = subprocess.run(
         [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "unit", "runs", "meta"],

@@ -39,12 +39,12 @@ def test_every_link_ends_in_the_folder(folder, pages):
     assert not dead, "\n".join(dead)
 
 
-def test_no_page_asks_for_anything_outside_the_folder(browser, folder, pages):
+def test_no_page_asks_for_anything_outside_the_folder(browser, folder, pages, sample):
     """Each kind of page: of lab books, files and errors that look alike one, which have the same scripts. Hosted: all."""
     address = folder.as_uri() + "/"
     kinds = {re.sub(r"RO-\d+(?=/)|(?<=look-alikes/).+", "", name): name for name in pages}
     assert 90 < len(kinds) < len(pages)
-    for name, _, requests, complaints in visit(browser, address, [*kinds.values()], offline=True):
+    for name, _, requests, complaints in visit(browser, address, sample(kinds.values(), folder), offline=True):
         assert requests and all(url.startswith((address, "data:", "blob:")) for url in requests), (name, requests)
         assert not complaints, (name, complaints)
 

@@ -11,8 +11,9 @@ import ast
 import hashlib
 import json
 import os
+import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -31,6 +32,9 @@ BASE = ".ci/base"
 LONGEST_SUBMISSION = 3 * 3600  # seconds from its first commit to its last
 SAMPLE = 240.0  # seconds of runs in the current environment that each commit draws
 OF_COMMANDS = 100.0  # and of frameworks' commands
+KIND = re.compile(
+    r"RO-\d+|(?<=look-alikes/)[^/]+|(?<=concepts/)[^/]+|(?<=errors/)(?!look-alikes)[^/]+"
+)  # what tells pages of a kind apart
 RUNS, COMMANDS = "tests/runs/test_runs.py", "tests/runs/test_frameworks.py"
 START = 15.0  # seconds that a launch takes before it trains
 # A change of these calls for no lane: what tests outside of the lanes see to, or nothing rests on. Of all else that no lane
@@ -101,7 +105,7 @@ def drawn(commit: str, names: dict[str, float], budget: float) -> list[str]:
 
     At least one, so that no commit draws nothing."""
     found, left = [], budget
-    for name in sorted(names, key=lambda name: hashlib.sha256(f"{commit} {name}".encode()).digest()):
+    for name in sorted(names, key=lambda name: _number(f"{commit} {name}")):
         if not found or names[name] <= left:
             found.append(name)
             left -= names[name]
@@ -120,7 +124,7 @@ class Selection:
     @classmethod
     def of(cls, root: Path) -> Selection:
         """Of the working tree: committed since the base or not yet."""
-        everything = os.environ.get("ALL") or not (root / ".git").exists()
+        everything = os.environ.get("SELECT") != "changed" or os.environ.get("ALL") or not (root / ".git").exists()
         found = None if everything else base(root)
         head = "" if everything else git(root, "rev-parse", "HEAD").strip()
         if not found:
@@ -225,6 +229,17 @@ class Selection:
             seconds[id] = START + sum(run.seconds for run in runs) / max(len(runs), 1)
         return {(id, environment): "drawn" for id in drawn(self.head, seconds, OF_COMMANDS)} | found
 
+    def pages(self, names: Iterable[str], length: Callable[[str], int]) -> list[str]:
+        """The pages that a browser opens: of each kind and language the longest, of the others an eighth that the commit draws."""
+        names = list(names)
+        if self.whole:
+            return names
+        kinds: dict[str, list[str]] = {}
+        for name in names:
+            kinds.setdefault(KIND.sub("", name), []).append(name)
+        longest = {max(of_kind, key=lambda name: (length(name), name)) for of_kind in kinds.values()}
+        return [name for name in names if name in longest or _number(f"{self.head} {name}") % 8 == 0]
+
     def _inputs(self, known: Catalog, id: str, script: str) -> list[str]:
         incident = known.incidents[id]
         variants = [variant for variant in incident.variants.values() if variant.script == script]
@@ -236,6 +251,10 @@ class Selection:
         except Unusable:  # it is new
             return {"runs": []}
         return stored
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def _of(incident: Incident, run: Run, script: str) -> bool:
