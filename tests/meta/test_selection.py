@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from readyonce.made_from import STALE
 from support import selection
 from support.project import KNOWN, ROOT, TESTS
 from support.selection import Selection, Unusable, base, drawn
@@ -186,6 +187,30 @@ def test_nothing_that_was_to_run_is_left_out_without_a_word(monkeypatch):
     item = SimpleNamespace(path=TESTS / "runs/test_runs.py")  # all others were lost, to a filter say
     with pytest.raises(pytest.UsageError, match="nothing runs .*RO-0003"):
         selection.choose([item], chosen, KNOWN)
+
+
+def grown(folder) -> list[str]:
+    """What was added to the list of stale evidence since it is there, by commits that changed nothing of how runs are started."""
+    added, starts = [], ("scripts/readyonce/worker.py", "scripts/readyonce/launches.py")
+    commits = selection.git(folder, "log", "--format=%H", "--", STALE).split()
+    for commit, before in zip(commits, commits[1:], strict=False):
+        now, then = (set(selection.git(folder, "show", f"{it}:{STALE}").splitlines()) for it in (commit, before))
+        if not selection.git(folder, "diff", "--name-only", before, commit, "--", *starts):
+            added += [line for line in now - then if not line.startswith("#")]
+    return added
+
+
+def test_list_of_stale_evidence_only_shrinks(repository):
+    assert not grown(ROOT)
+    commit(repository, DAY, snippets_stale="# why\na\nb\n")
+    (repository / "snippets" / "stale").rename(repository / STALE)
+    commit(repository, DAY)
+    (repository / STALE).write_text("# another word\nb\n")
+    commit(repository, DAY)
+    assert not grown(repository)
+    (repository / STALE).write_text("b\nc\n")
+    commit(repository, DAY)
+    assert grown(repository) == ["c"]
 
 
 def test_the_longest_page_of_each_kind_is_opened_and_each_other_at_some_commit():
