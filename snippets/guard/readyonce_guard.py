@@ -14,6 +14,7 @@ its network, so that no collective of the training is ever out of order. All ran
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
+import atexit
 import base64
 import collections
 import contextlib
@@ -26,6 +27,7 @@ import json
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -77,7 +79,7 @@ CODES = {
     ),
     "unsynced": (
         "the last backward before this optimizer step ran under no_sync, or with gradient sync switched off",
-        "this rank's own gradients are applied, or none; the ranks drift apart",
+        "this rank's own gradients are applied, or none; the ranks drift apart until something averages the weights",
         "let the last backward before each step synchronise: no_sync is for those before it",
         "sure",
     ),
@@ -175,15 +177,20 @@ class Finding:
     names: tuple[str, ...] = ()
     detail: str = ""
     modules: tuple[str, ...] = ()  # that hold them; the whole model where nothing is named
+    local: bool = False  # it is also seen in a right training that averages weights, not gradients (Local SGD)
+
+    @property
+    def sure(self):
+        return "likely" if self.local else CODES[self.code][3]
 
     def __str__(self):
-        says, does, fix, sure = CODES[self.code]
+        says, does, fix, _ = CODES[self.code]
         told = {
             NAMED.get(self.code, "parameters"): _few(self.names),
             "modules": _few(self.modules),
             "seen": self.detail,
             "what it does": does,
-            "how sure": sure,
+            "how sure": self.sure + (", right if the weights are averaged every few steps" if self.local else ""),
             "the fix": fix,
             "more": _page(f"guard/#{self.code}", "Guard your training"),
         }
@@ -195,10 +202,10 @@ def _few(names):
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
-def _finding(model, code, step, names, detail):
+def _finding(model, code, step, names, detail, local=False):
     paths = () if code in NAMED and code != "buffers" else dict.fromkeys(name.rpartition(".")[0] for name in names)
     modules = [f"{path or 'the model'} ({type(model.get_submodule(path)).__name__})" for path in paths or [""]]
-    return Finding(code, step, tuple(names), detail, tuple(modules))
+    return Finding(code, step, tuple(names), detail, tuple(modules), local)
 
 
 class GuardError(RuntimeError):
@@ -277,17 +284,17 @@ def _watched_backward(*args, **kwargs):
 
 
 def _before_step(optimizer, args, kwargs):
-    watching = [guard for guard in _guards if not guard.done]
+    def judge():
+        for guard in [guard for guard in _guards if not guard.done]:
+            guard._stepping(optimizer)
+
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
     if not callable(closure):
-        for guard in watching:
-            guard._stepping(optimizer)
-        return None
+        return judge()
 
-    def judged():  # Lightning and LBFGS compute the gradients inside the step
+    def judged():  # Lightning and LBFGS compute the gradients inside the step; the model may first be called there
         loss = closure()
-        for guard in watching:
-            guard._stepping(optimizer)
+        judge()
         return loss
 
     if "closure" in kwargs:
@@ -322,6 +329,7 @@ class Guard:
         self.findings, self.lines, self.notes = [], [], []
         self.step = self.micro = self.calls = self.bytes_sent = 0
         self.done, self.synced, self.graph, self.had = False, True, None, set()
+        self.reduced = self.local = False  # in this step's backwards; in any step so far
         self.pending, self.before, self.kept, self.stepped = [], None, None, set()
         self.held, self.optimizers, self.failing, self.fresh = set(), weakref.WeakSet(), False, False
         self.idle = weakref.WeakSet()
@@ -352,6 +360,8 @@ class Guard:
 
     def remove(self):
         """Take every hook off again; nothing is left behind."""
+        if not self.done:
+            self._say_seen()
         self._finish()
         _uninstall()
 
@@ -373,6 +383,10 @@ class Guard:
         self.lines.append(line)
         if self.on_finding != "record" and _rank() == 0:
             print(f"readyonce guard: {line}", file=sys.stderr, flush=True)
+
+    def _say_seen(self):
+        wanted = f"of {self.steps} " if self.steps is not None and self.step < self.steps else ""
+        self._say(f"{self.step} {wanted}optimizer steps watched, {len(self.findings) or 'no'} findings; removed")
 
     def _introduction(self):
         ranks = len(self._group())
@@ -449,7 +463,7 @@ class Guard:
     def _next_step(self):
         """After an optimizer's step; a second optimizer may step on the same backward."""
         if self.fresh:
-            self.micro, self.calls, self.fresh, self.inputs = 0, 0, False, []
+            self.micro, self.calls, self.fresh, self.inputs, self.reduced = 0, 0, False, [], False
 
     def _begin(self):
         self._next_step()
@@ -494,6 +508,7 @@ class Guard:
                 self._note("kept", again)
         if self.kind != "ddp":  # there the forward has decided
             self.synced = _synchronises(self.model, self.kind)
+        self.reduced |= self.synced
         self.left = self._shards()
         self.had |= came
         self.micro += 1
@@ -547,6 +562,8 @@ class Guard:
                 return
             if not mine:
                 self._note("optimizer", range(len(self.params)), "it holds none of them")
+            elif self.fresh and self.stepped.issuperset(mine):
+                return  # the step of an optimizer inside the one that stepped: it is the same step
         rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
         if not self.micro and not any(rates):
             return  # a step that only makes the optimizer's state
@@ -617,6 +634,7 @@ class Guard:
             "moved": self._moved(),
             "empty": moving and not any_gradient,
             "factor": self._factor(),
+            "local": self._may_be_local(),
             # A step on zeros moves nothing, rightly; where that cannot be seen, one such step proves nothing.
             "gradient": self.step > 0 if hidden else any(size > 0 for size in vector_of_shards),
         }
@@ -641,9 +659,10 @@ class Guard:
             visible = compared
         self._sample(moving, [] if hidden else sorted(zip(vector_of_shards, visible), reverse=True))
         self.step += 1
+        _mark("step")
         self._answer(findings)
         if last and not self.done:
-            self._say(f"{self.steps} optimizer steps watched, {len(self.findings) or 'no'} findings; removed")
+            self._say_seen()
             self._finish()
 
     def _compared(self, mine):
@@ -675,6 +694,13 @@ class Guard:
 
     def _unsynced(self):
         return bool(self.calls and not self.synced)
+
+    def _may_be_local(self):
+        """Whether this may be a local step: on each rank's own gradient, with the weights averaged every few steps."""
+        if self.kind == "plain":  # only its author knows what is averaged
+            return True
+        by_hook = bool(getattr(self.model, "_comm_hooks", ()))  # as post_localSGD_hook does
+        return self.kind == "ddp" and (by_hook or self._unsynced() and not self.reduced)
 
     def _reason(self):
         if self.kind == "ddp" and not self.calls:
@@ -821,6 +847,9 @@ class Guard:
             for code, indices, detail in record["found"]:
                 add(code, self._named(indices), detail)
         why = next((it["why"] for it in records if it["why"] != "ranks"), "ranks")
+        local = {code for code in ("ranks", "unsynced") if all(it["local"] for it in records)}
+        if self.local:
+            local.add("drift")
         exact = len({it["here"] for it in records}) == 1
         for key, code in {"grads": why, "weights": "drift" if self.step else "start", "buffers": "buffers"}.items():
             if len({it[key] for it in records}) > 1:
@@ -843,11 +872,13 @@ class Guard:
         if False in moved and not self.has_moved and any(self.had_gradient):
             add("still", (), f"after {self.step} of them")
         self.had_gradient = [it["gradient"] for it in records]
-        return self._findings(found)
+        self.local |= not local.isdisjoint(found)
+        return self._findings(found, local)
 
-    def _findings(self, found):
+    def _findings(self, found, local=frozenset()):
         return [
-            _finding(self.inner, code, self.step, names, detail) for code, (names, detail) in sorted(found.items())
+            _finding(self.inner, code, self.step, names, detail, code in local)
+            for code, (names, detail) in sorted(found.items())
         ]
 
     def _which(self, key, values, group, exact):
@@ -885,13 +916,14 @@ class Guard:
         self.findings += fresh
         if not findings or self.on_finding == "record":
             return
-        sure = any(CODES[finding.code][3] == "sure" for finding in findings)
+        sure = any(finding.sure == "sure" for finding in findings)
         if self.on_finding == "warn" or not sure:  # what could be meant stops nobody
             if _rank() == 0:
                 for finding in fresh:
                     warnings.warn(f"ReadyOnce guard: {finding}", stacklevel=2)
             return
-        self.remove()
+        self._finish()
+        _uninstall()
         raise GuardError(findings)
 
 
@@ -1064,7 +1096,19 @@ def _fingerprint(params):
 def _rank():
     import torch.distributed as dist
 
-    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_rank()
+    told = os.environ.get("RANK", "")  # before there is a process group, and after it
+    return int(told) if told.isdecimal() else 0
+
+
+def _ranks():
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size()
+    told = os.environ.get("WORLD_SIZE", "")
+    return int(told) if told.isdecimal() else 1
 
 
 def _placements(p):
@@ -1254,36 +1298,51 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.nn.parallel import DistributedDataParallel
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    guards, seen, wrappers, counter = [], weakref.WeakSet(), weakref.WeakSet(), itertools.count()
-    told = []
+    guards, seen, counter, told = [], weakref.WeakSet(), itertools.count(), []
+    wrapper_of = weakref.WeakKeyDictionary()  # a module inside DDP -> a weak reference to the wrapper
     original = DistributedDataParallel.__init__
 
     @functools.wraps(original)
     def remembered(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        wrappers.add(self)
+        inside = list(self.module.modules())
+        wrapper_of.update(dict.fromkeys(inside, weakref.ref(self)))
+        seen.difference_update(inside)  # what was called before it was wrapped
 
     def before_forward(module, _):
-        if module in seen or not torch.is_grad_enabled():
+        # Of what torch.compile made one graph, only the call from outside is looked at.
+        if torch.compiler.is_compiling() or module in seen or not torch.is_grad_enabled():
             return
+        if _ranks() > 1:
+            _mark("ranks")
         # The outermost module comes first: where it is inside a wrapper, that one was bypassed.
-        outer = next((w for w in list(wrappers) if any(module is it for it in w.module.modules())), module)
+        outer = wrapper_of.get(module, lambda: None)() or module
+        if _strategy(outer)[0] == "plain":
+            seen.add(module)  # it may hold a wrapper, so what is inside is looked at when it is called
+            return
         seen.update(outer.modules())
-        if _strategy(outer)[0] != "plain" and any(p.requires_grad for p in outer.parameters()):
+        if any(p.requires_grad for p in outer.parameters()):
             guards.append(watch(outer, steps, on_finding, timeout, name and f"{name}/{next(counter)}"))
             _mark("model")
             if outer is module and guards[-1].model is module:
                 guards[-1]._called()  # this forward runs already
 
-    def before_step(optimizer, args, kwargs):
-        if not guards and not told and on_finding != "record":
-            told.append("an optimizer steps, and no wrapped model was called: one process, or averaging of one's own")
-            print(f"readyonce guard: {told[0]}; nothing is watched", file=sys.stderr, flush=True)
+    def after_step(optimizer, args, kwargs):
+        if guards or told or all(p.grad is None for group in optimizer.param_groups for p in group["params"]):
+            return
+        if (ranks := _ranks()) > 1:
+            _mark("ranks")
+            told.append(f"{ranks} ranks, and no model was called under DDP, DeepSpeed or FSDP before this optimizer step")
+        else:
+            told.append("one process, and no model under DDP, DeepSpeed or FSDP: there are no ranks to compare")
+        if on_finding != "record" and _rank() == 0:
+            print(f"readyonce guard: {told[0]}; nothing is watched so far", file=sys.stderr, flush=True)
 
-    handles = [register_module_forward_pre_hook(before_forward), register_optimizer_step_pre_hook(before_step)]
+    handles = [register_module_forward_pre_hook(before_forward), register_optimizer_step_post_hook(after_step)]
     DistributedDataParallel.__init__ = remembered
+    _install()  # a model that is first called inside optimizer.step(closure) is watched in that step
     try:
         yield guards
     finally:
@@ -1292,6 +1351,7 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
         DistributedDataParallel.__init__ = original
         for guard in guards:
             guard.remove()
+        _uninstall()
 
 
 class _AfterTorch:
@@ -1322,6 +1382,7 @@ def _from_environment():
     """Called by the sitecustomize of `main`, in every Python that the command starts."""
     settings = json.loads(os.environ[SETTINGS])
     kept = contextlib.ExitStack()
+    atexit.register(kept.close)
     _from_environment.kept = kept  # until the process ends
     _mark("python")
 
@@ -1339,12 +1400,19 @@ def _mark(name):
             open(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.mark"), "w").close()
 
 
-# What `main` says where nothing was watched: the furthest mark -> why
+MARKS = ("python", "torch", "ranks", "model", "step")  # how far the guard came
+# What `main` says where no optimizer step was watched: the furthest mark -> why
 UNSEEN = {
     None: "no Python of this command took the guard (a container, another machine, `python -I`, `-E` or `-S`?)",
     "python": "no Python of this command imported torch",
-    "torch": "no model was called under DDP, DeepSpeed or FSDP",
+    "torch": "no training on several ranks was seen, and no model under DDP, DeepSpeed or FSDP",
+    "ranks": "there were several ranks, and no model was called under DDP, DeepSpeed or FSDP; "
+    "a model that you average yourself needs `watch(model)`",
+    "model": "a model was called under DDP, DeepSpeed or FSDP, and no optimizer stepped on it",
 }
+UNWATCHED = 90  # exit code: the command ended with 0, there were several ranks, and no optimizer step was watched
+# Whoever runs a training asks it by these to end, to save or to go on; SIGKILL and SIGSTOP cannot be passed on.
+PASSED_ON = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGCONT")
 
 
 CUSTOMIZE = """\
@@ -1359,10 +1427,42 @@ readyonce_guard._from_environment()
 """
 
 
+def _run(command, environment):
+    """Run a command to its end, and pass on to it the signals that this process gets. Its exit code, as a shell tells it."""
+    process, early = None, []
+
+    def pass_on(number, _):
+        if process is None:
+            early.append(number)
+        elif signal.Signals(number).name not in ("SIGINT", "SIGQUIT") or not _in_foreground():
+            process.send_signal(number)
+
+    for name in PASSED_ON:
+        number = getattr(signal, name, None)
+        if number and signal.getsignal(number) != signal.SIG_IGN:  # nohup has the command ignore it too
+            signal.signal(number, pass_on)
+    process = subprocess.Popen(command, env=environment)
+    for number in early:
+        process.send_signal(number)
+    code = process.wait()
+    return 128 - code if code < 0 else code
+
+
+def _in_foreground():
+    """Whether a terminal sends what is typed there (Ctrl-C) to the command as well."""
+    try:
+        with open("/dev/tty") as terminal:
+            return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
+    except OSError:
+        return False
+
+
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m readyonce_guard",
         description="Run a training command; stop it before its first step on wrong gradients.",
+        epilog=f"Signals are passed on to the command. The exit code is the command's, 128 + n where signal n ended it; "
+        f"{UNWATCHED} where the command ended with 0, there were several ranks, and no optimizer step was watched.",
     )
     parser.add_argument("--steps", type=int, default=3, help="optimizer steps to watch (default 3)")
     parser.add_argument("--warn", action="store_true", help="say what is found, and go on")
@@ -1389,19 +1489,18 @@ def main(arguments=None):
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path, SETTINGS: json.dumps(settings)}
         try:
-            code = subprocess.call(command, env=environment)
+            code = _run(command, environment)
         except FileNotFoundError:
             one = "; name its words one by one, not in one pair of quotes" if " " in command[0] else ""
             parser.error(f"no such command: {command[0]}{one}")
         except OSError as error:
             parser.error(f"{command[0]} cannot be run: {error.strerror}")
-        except KeyboardInterrupt:  # the command got it too, and said what it had to say
-            return 130
-        marks = [it for it in ("python", "torch", "model") if os.path.exists(os.path.join(folder, f"{it}.mark"))]
-    if "model" not in marks:
-        why = UNSEEN[marks[-1] if marks else None]
-        print(f"readyonce guard: nothing was watched: {why}", file=sys.stderr, flush=True)
-    return 128 - code if code < 0 else code  # as a shell tells a signal
+        marks = [it for it in MARKS if os.path.exists(os.path.join(folder, f"{it}.mark"))]
+    if "step" in marks:
+        return code
+    why = UNSEEN[marks[-1] if marks else None]
+    print(f"readyonce guard: nothing was watched: {why}", file=sys.stderr, flush=True)
+    return code or (UNWATCHED if "ranks" in marks else 0)
 
 
 if __name__ == "__main__":

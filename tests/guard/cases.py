@@ -642,6 +642,192 @@ def watched_without_a_call():
     nothing_left(ddp)
 
 
+class Holder(nn.Module):
+    """A loss that holds what it trains, as those of sentence-transformers do."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        return self.model(x)
+
+
+@together
+def a_wrapper_inside_another_module_is_watched():
+    with readyonce_guard.automatic(**quiet()) as guards:
+        right = DDP(Net())
+        train(Holder(right), sgd(right))
+        model = Net()
+        train(model, sgd(model), 1)  # before it is wrapped
+        bypassed = DDP(model)
+        train(Holder(bypassed.module), sgd(bypassed), 2)
+    assert [guard.kind for guard in guards] == ["ddp", "ddp"] and guards[0].step == 3
+    assert not guards[0].findings, guards[0].findings
+    assert "bypassed" in {finding.code for finding in guards[1].findings}, guards[1].findings
+    nothing_left(right)
+
+
+@together
+def a_first_forward_inside_the_step_is_watched():
+    """As Lightning does without accumulation."""
+    with readyonce_guard.automatic(**quiet()) as guards:
+        ddp = DDP(Net())
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1 * (1 + rank()))
+
+        def closure():
+            loss = (ddp(inputs()) - 1).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+    (guard,) = guards
+    assert [(f.code, f.step) for f in guard.findings] == [("settings", 0)], guard.findings
+    assert guard.lines[-1] == "1 of 3 optimizer steps watched, 1 findings; removed", guard.lines
+    nothing_left(ddp)
+
+
+@together
+def a_compiled_model_is_called_as_ever():
+    """The hook is not traced into the graph."""
+    with readyonce_guard.automatic(**quiet()) as guards:
+        net = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 1))
+        ddp = DDP(torch.compile(net, backend="eager", fullgraph=True))
+        train(Holder(ddp), sgd(ddp))
+    assert guards[0].step == 3 and not guards[0].findings, guards[0].findings
+
+
+def averaged(model):
+    for p in model.parameters():
+        dist.all_reduce(p.data)
+        p.data /= dist.get_world_size()
+
+
+def local_sgd_of_accelerate(steps, attach):
+    from accelerate import Accelerator
+    from accelerate.local_sgd import LocalSGD
+
+    accelerator = Accelerator(cpu=True)
+    model = Net()
+    model, optimizer = accelerator.prepare(model, sgd(model))
+    attach(model)
+    with LocalSGD(accelerator=accelerator, model=model, local_sgd_steps=2) as local:
+        for _ in range(steps):
+            with accelerator.accumulate(model):
+                accelerator.backward((model(inputs()) - 1).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+                local.step()
+    return model
+
+
+def local_sgd_by_no_sync(steps, attach):
+    ddp = DDP(Net())
+    attach(ddp)
+    optimizer = sgd(ddp)
+    for step in range(steps):
+        with ddp.no_sync():
+            train(ddp, optimizer, 1)
+        if step % 2:
+            averaged(ddp)
+    return ddp
+
+
+def local_sgd_by_a_hook(steps, attach):
+    from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as hooks
+    from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+    from torch.distributed.optim import PostLocalSGDOptimizer
+
+    ddp = DDP(Net())
+    groups = [dist.new_group([r]) for r in range(dist.get_world_size())]
+    ddp.register_comm_hook(hooks.PostLocalSGDState(None, groups[rank()], 1), hooks.post_localSGD_hook)
+    attach(ddp)
+    train(ddp, PostLocalSGDOptimizer(sgd(ddp), PeriodicModelAverager(period=2, warmup_steps=1)), steps)
+    return ddp
+
+
+def local_sgd_without_a_wrapper(steps, attach):
+    model = Net()
+    attach(model)
+    optimizer = sgd(model)
+    for step in range(steps):
+        train(model, optimizer, 1)
+        if step % 2:
+            averaged(model)
+    return model
+
+
+@together
+def weights_averaged_every_few_steps_are_warned_of_and_not_stopped():
+    for loop in (local_sgd_of_accelerate, local_sgd_by_no_sync, local_sgd_by_a_hook, local_sgd_without_a_wrapper):
+        guards = []
+        plain = loop(4, lambda model: None)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            watched = loop(4, lambda model, guards=guards: guards.append(watch(model, timeout=5)))
+        (guard,) = guards
+        assert guard.done and guard.step == 3, loop
+        assert all(torch.equal(p, q) for p, q in zip(plain.parameters(), watched.parameters())), loop
+        codes = [finding.code for finding in guard.findings]
+        assert codes[0] in ("unsynced", "ranks") and set(codes[1:]) <= {"drift"}, (loop, codes)
+        ours = [str(it.message) for it in told if "ReadyOnce guard" in str(it.message)]
+        assert len(ours) == (len(codes) if rank() == 0 else 0), (loop, ours)
+        assert all("how sure: likely, right if the weights are averaged every few steps" in text for text in ours), ours
+        nothing_left(watched)
+
+
+@together
+def a_local_gradient_on_top_of_an_averaged_one_is_stopped():
+    """No loop that averages weights averages the gradients of a part of a step only."""
+    ddp = DDP(Net())
+    watch(ddp, timeout=5)
+    (ddp(inputs()) - 1).square().mean().backward()
+    try:
+        with ddp.no_sync():
+            train(ddp, sgd(ddp), 1)
+        raise AssertionError("not stopped")
+    except GuardError as error:
+        assert [finding.code for finding in error.findings] == ["unsynced"] and "how sure: sure" in str(error), error
+
+
+class Lookahead(torch.optim.Optimizer):
+    """An optimizer that steps another one, and goes back halfway every second step."""
+
+    def __init__(self, inner):
+        super().__init__(inner.param_groups, {})
+        self.inner, self.count = inner, 0
+        self.slow = [p.detach().clone() for group in inner.param_groups for p in group["params"]]
+
+    def step(self, closure=None):
+        loss = self.inner.step(closure)
+        self.count += 1
+        if self.count % 2 == 0:
+            for slow, p in zip(self.slow, [p for group in self.param_groups for p in group["params"]]):
+                slow += (p.detach() - slow) / 2
+                p.data.copy_(slow)
+        return loss
+
+
+@together
+def an_optimizer_that_steps_another_takes_one_step():
+    from torch.distributed.optim import ZeroRedundancyOptimizer
+
+    def sharded(ddp):  # each rank steps its own parameters only
+        return ZeroRedundancyOptimizer(ddp.parameters(), optimizer_class=torch.optim.SGD, lr=0.1)
+
+    for make in (lambda ddp: Lookahead(sgd(ddp)), sharded):
+        ends = []
+        for guarded in (False, True):
+            ddp = DDP(Net())
+            guard = watch(ddp, timeout=5) if guarded else None
+            train(ddp, make(ddp), 2)
+            ends.append([p.detach().clone() for p in ddp.parameters()])
+        assert guard.step == 2 and not guard.done and not guard.findings, (guard.step, guard.findings)
+        assert all(torch.equal(p, q) for p, q in zip(*ends))
+        guard.remove()
+        nothing_left(ddp)
+
+
 def trainer_of(reentrant=False, fails_at=None, **settings):
     """A transformers Trainer, and the guard's callback that it has."""
     import transformers

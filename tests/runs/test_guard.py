@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -364,18 +365,44 @@ def test_a_command_that_cannot_run_is_refused(arguments, says):
     assert says in done.stderr
 
 
-UNSEEN = [
-    (["true"], None),
-    ([sys.executable, "-I", "-c", "import torch"], None),
-    ([sys.executable, "-c", "pass"], "python"),
-    ([sys.executable, "-c", "import torch; torch.nn.Linear(1, 1)(torch.ones(1))"], "torch"),
+TRAINS = "import torch, sys; m = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters()); m(torch.ones(1)).backward(); o.step()"
+WRAPS = """
+import torch, torch.distributed as dist
+{group}
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+loss = ddp(torch.ones(1))
+"""
+ONE_RANK = "dist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)"
+TWO_RANKS = """
+import torch.testing._internal.distributed.fake_pg as it
+dist.init_process_group('fake', store=it.FakeStore(), rank=0, world_size=2)
+"""
+UNSEEN = [  # command, its WORLD_SIZE, the furthest that the guard came, exit code
+    (["true"], "2", None, 0),
+    ([sys.executable, "-I", "-c", "import torch"], "2", None, 0),
+    ([sys.executable, "-c", "pass"], "2", "python", 0),
+    ([sys.executable, "-c", TRAINS], "1", "torch", 0),
+    ([sys.executable, "-c", TRAINS], "2", "ranks", 90),
+    ([sys.executable, "-c", f"{TRAINS}; sys.exit(3)"], "2", "ranks", 3),
+    ([sys.executable, "-c", WRAPS.format(group=TWO_RANKS)], "1", "model", 90),
 ]
 
 
-@pytest.mark.parametrize("command, furthest", UNSEEN)
-def test_a_command_that_shows_it_nothing_is_said_to(command, furthest):
+@pytest.mark.parametrize("command, ranks, furthest, code", UNSEEN)
+def test_a_command_that_shows_it_nothing_is_said_to(command, ranks, furthest, code, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", ranks)
     done = _command("--", *command)
-    assert done.returncode == 0 and f"nothing was watched: {readyonce_guard.UNSEEN[furthest]}" in done.stderr
+    assert done.returncode == code and f"nothing was watched: {readyonce_guard.UNSEEN[furthest]}" in done.stderr
+    if TRAINS in command[-1]:
+        says = {"1": "one process, and no model", "2": "2 ranks, and no model was called"}[ranks]
+        assert f"readyonce guard: {says} under DDP" in done.stderr
+
+
+def test_a_training_that_ends_early_is_said_to():
+    code = WRAPS.format(group=ONE_RANK) + "loss.backward(); torch.optim.SGD(ddp.parameters()).step()"
+    done = _command("--", sys.executable, "-c", code)
+    assert done.returncode == 0 and "1 of 3 optimizer steps watched, no findings; removed" in done.stderr
+    assert "nothing was watched" not in done.stderr
 
 
 def test_it_comes_along_where_somebody_asks_for_torch_before_the_import():
@@ -384,8 +411,81 @@ def test_it_comes_along_where_somebody_asks_for_torch_before_the_import():
     assert readyonce_guard.UNSEEN["torch"] in _command("--", sys.executable, "-c", code).stderr
 
 
-def test_a_signal_ends_the_command_as_in_a_shell():
-    assert _command("--", sys.executable, "-c", "import os; os.kill(os.getpid(), 15)").returncode == 128 + 15
+# A training that saves at a signal: the signal goes to the guard alone.
+SIGNALLED = """
+import os, signal, sys, time
+number = int(sys.argv[1])
+if sys.argv[2] == "ignores":
+    sys.exit(7 if signal.getsignal(number) == signal.SIG_IGN else 1)
+if sys.argv[2] == "saves":
+    signal.signal(number, lambda *_: sys.exit(7))
+os.kill(os.getppid(), number)
+time.sleep(10)
+"""
+
+
+def _signalled(number, training, folder, *before):
+    done = subprocess.run(
+        [*before, sys.executable, SCRIPT, "--", sys.executable, "-c", SIGNALLED, str(int(number)), training],
+        capture_output=True,
+        env=os.environ | {"TMPDIR": str(folder)},
+        timeout=60,
+    )
+    assert not list(folder.iterdir())
+    return done.returncode
+
+
+@pytest.mark.parametrize("name", readyonce_guard.PASSED_ON)
+def test_a_signal_reaches_the_training(name, tmp_path):
+    assert _signalled(signal.Signals[name], "saves", tmp_path) == 7
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
+def test_a_signal_ends_the_command_as_in_a_shell(name, tmp_path):
+    number = signal.Signals[name]
+    assert _signalled(number, "does not", tmp_path) == 128 + number
+
+
+def test_a_signal_that_is_to_be_ignored_stays_ignored(tmp_path):
+    assert _signalled(signal.SIGHUP, "ignores", tmp_path, "nohup") == 7
+
+
+def test_the_first_process_of_a_container_passes_signals_on(tmp_path):
+    alone = ["unshare", "--pid", "--fork"]
+    if not shutil.which("unshare") or subprocess.run([*alone, "true"], capture_output=True).returncode:
+        pytest.skip("a process namespace of its own is not permitted here")
+    assert _signalled(signal.SIGTERM, "saves", tmp_path, *alone) == 7
+
+
+# It has the guard pass on another signal, behind which nothing of the first is left.
+TYPED = """
+import os, signal, time
+came, ended = [], []
+signal.signal(signal.SIGUSR1, lambda *_: ended.append(1))
+signal.signal(signal.SIGINT, lambda *_: came.append(1) or os.kill(os.getppid(), signal.SIGUSR1))
+signal.alarm(20)
+print("ready", flush=True)
+while not ended:
+    time.sleep(0.01)
+print("came", len(came), flush=True)
+"""
+
+
+def test_what_is_typed_in_a_terminal_comes_once():
+    """A terminal sends Ctrl-C to all that runs in front; the guard adds no second one."""
+    import pty
+
+    process, terminal = pty.fork()
+    if not process:
+        os.execv(sys.executable, [sys.executable, str(SCRIPT), "--", sys.executable, "-c", TYPED])
+    said = b""
+    while b"ready" not in said:
+        said += os.read(terminal, 1024)
+    os.write(terminal, b"\x03")
+    while not (came := re.search(rb"came (\d+)\r\n", said)):
+        said += os.read(terminal, 1024)
+    assert os.waitpid(process, 0)[1] == 0 and came[1] == b"1"
+    os.close(terminal)
 
 
 def test_the_file_needs_torch_only():
