@@ -329,7 +329,8 @@ class Guard:
         self.findings, self.lines, self.notes = [], [], []
         self.step = self.micro = self.calls = self.bytes_sent = 0
         self.done, self.synced, self.graph, self.had = False, True, None, set()
-        self.reduced = self.local = False  # in this step's backwards; in any step so far
+        self.reduced = False  # in one of this step's backwards
+        self.local = self.averaged = False  # a local step was taken; the weights were equal after one
         self.pending, self.before, self.kept, self.stepped = [], None, None, set()
         self.held, self.optimizers, self.failing, self.fresh = set(), weakref.WeakSet(), False, False
         self.idle = weakref.WeakSet()
@@ -386,7 +387,10 @@ class Guard:
 
     def _say_seen(self):
         wanted = f"of {self.steps} " if self.steps is not None and self.step < self.steps else ""
-        self._say(f"{self.step} {wanted}optimizer steps watched, {len(self.findings) or 'no'} findings; removed")
+        line = f"{self.step} {wanted}optimizer steps watched, {len(self.findings) or 'no'} findings; removed"
+        if self.local:
+            line += "; the weights were averaged in between" if self.averaged else "; no average of the weights was seen"
+        self._say(line)
 
     def _introduction(self):
         ranks = len(self._group())
@@ -850,6 +854,7 @@ class Guard:
         local = {code for code in ("ranks", "unsynced") if all(it["local"] for it in records)}
         if self.local:
             local.add("drift")
+            self.averaged |= len({it["weights"] for it in records}) == 1
         exact = len({it["here"] for it in records}) == 1
         for key, code in {"grads": why, "weights": "drift" if self.step else "start", "buffers": "buffers"}.items():
             if len({it[key] for it in records}) > 1:

@@ -767,6 +767,7 @@ def weights_averaged_every_few_steps_are_warned_of_and_not_stopped():
             watched = loop(4, lambda model, guards=guards: guards.append(watch(model, timeout=5)))
         (guard,) = guards
         assert guard.done and guard.step == 3, loop
+        assert guard.lines[-1].endswith("; the weights were averaged in between"), guard.lines
         assert all(torch.equal(p, q) for p, q in zip(plain.parameters(), watched.parameters())), loop
         codes = [finding.code for finding in guard.findings]
         assert codes[0] in ("unsynced", "ranks") and set(codes[1:]) <= {"drift"}, (loop, codes)
@@ -774,6 +775,17 @@ def weights_averaged_every_few_steps_are_warned_of_and_not_stopped():
         assert len(ours) == (len(codes) if rank() == 0 else 0), (loop, ours)
         assert all("how sure: likely, right if the weights are averaged every few steps" in text for text in ours), ours
         nothing_left(watched)
+
+
+@together
+def a_forgotten_synchronisation_is_warned_of():
+    ddp = DDP(Net())
+    guard = watch(ddp, timeout=5)
+    with warnings.catch_warnings(), ddp.no_sync():
+        warnings.simplefilter("ignore")
+        train(ddp, sgd(ddp), 3)
+    assert [finding.code for finding in guard.findings] == ["unsynced", "drift"], guard.findings
+    assert guard.lines[-1] == "3 optimizer steps watched, 2 findings; removed; no average of the weights was seen"
 
 
 @together

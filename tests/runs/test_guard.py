@@ -405,6 +405,14 @@ def test_a_training_that_ends_early_is_said_to():
     assert "nothing was watched" not in done.stderr
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_page_and_help_name_the_exit_code_and_the_signals(language):
+    page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    for text in (page, " ".join(_command("--help").stdout.split())):
+        assert re.search(rf"\b{readyonce_guard.UNWATCHED}\b", text) and "128 + n" in text
+    assert all(name in page for name in readyonce_guard.PASSED_ON)
+
+
 def test_it_comes_along_where_somebody_asks_for_torch_before_the_import():
     """As transformers does: it looks whether torch is there."""
     code = "import importlib.util as it; it.find_spec('torch'); it.find_spec('torch'); import torch"
@@ -424,11 +432,18 @@ time.sleep(10)
 """
 
 
+def _heed_signals():
+    """Who runs the tests in the background may have them ignored."""
+    for name in readyonce_guard.PASSED_ON:
+        signal.signal(signal.Signals[name], signal.SIG_DFL)
+
+
 def _signalled(number, training, folder, *before):
     done = subprocess.run(
         [*before, sys.executable, SCRIPT, "--", sys.executable, "-c", SIGNALLED, str(int(number)), training],
         capture_output=True,
         env=os.environ | {"TMPDIR": str(folder)},
+        preexec_fn=_heed_signals,
         timeout=60,
     )
     assert not list(folder.iterdir())
@@ -477,6 +492,7 @@ def test_what_is_typed_in_a_terminal_comes_once():
 
     process, terminal = pty.fork()
     if not process:
+        _heed_signals()
         os.execv(sys.executable, [sys.executable, str(SCRIPT), "--", sys.executable, "-c", TYPED])
     said = b""
     while b"ready" not in said:
