@@ -330,7 +330,7 @@ class Guard:
         self.step = self.micro = self.calls = self.bytes_sent = 0
         self.done, self.synced, self.graph, self.had = False, True, None, set()
         self.reduced = False  # in one of this step's backwards
-        self.local = self.averaged = False  # a local step was taken; the weights were equal after one
+        self.local = self.equal = False  # a local step was taken; the ranks had equal weights after one
         self.pending, self.before, self.kept, self.stepped = [], None, None, set()
         self.held, self.optimizers, self.failing, self.fresh = set(), weakref.WeakSet(), False, False
         self.idle = weakref.WeakSet()
@@ -389,7 +389,7 @@ class Guard:
         wanted = f"of {self.steps} " if self.steps is not None and self.step < self.steps else ""
         line = f"{self.step} {wanted}optimizer steps watched, {len(self.findings) or 'no'} findings; removed"
         if self.local:
-            line += "; the weights were averaged in between" if self.averaged else "; no average of the weights was seen"
+            line += "; the weights were equal again in between" if self.equal else "; no average of the weights was seen"
         self._say(line)
 
     def _introduction(self):
@@ -854,7 +854,7 @@ class Guard:
         local = {code for code in ("ranks", "unsynced") if all(it["local"] for it in records)}
         if self.local:
             local.add("drift")
-            self.averaged |= len({it["weights"] for it in records}) == 1
+            self.equal |= len({it["weights"] for it in records}) == 1
         exact = len({it["here"] for it in records}) == 1
         for key, code in {"grads": why, "weights": "drift" if self.step else "start", "buffers": "buffers"}.items():
             if len({it[key] for it in records}) > 1:

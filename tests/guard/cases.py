@@ -767,7 +767,7 @@ def weights_averaged_every_few_steps_are_warned_of_and_not_stopped():
             watched = loop(4, lambda model, guards=guards: guards.append(watch(model, timeout=5)))
         (guard,) = guards
         assert guard.done and guard.step == 3, loop
-        assert guard.lines[-1].endswith("; the weights were averaged in between"), guard.lines
+        assert guard.lines[-1].endswith("; the weights were equal again in between"), guard.lines
         assert all(torch.equal(p, q) for p, q in zip(plain.parameters(), watched.parameters())), loop
         codes = [finding.code for finding in guard.findings]
         assert codes[0] in ("unsynced", "ranks") and set(codes[1:]) <= {"drift"}, (loop, codes)
