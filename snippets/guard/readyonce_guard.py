@@ -1415,7 +1415,8 @@ UNSEEN = {
     "a model that you average yourself needs `watch(model)`",
     "model": "a model was called under DDP, DeepSpeed or FSDP, and no optimizer stepped on it",
 }
-UNWATCHED = 90  # exit code: the command ended with 0, there were several ranks, and no optimizer step was watched
+# Exit code: the command ended with 0, and no optimizer step was watched. Where torch was seen and one rank only, it stays 0.
+UNWATCHED = 90
 # Whoever runs a training asks it by these to end, to save or to go on; SIGKILL and SIGSTOP cannot be passed on.
 PASSED_ON = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGCONT")
 
@@ -1467,7 +1468,7 @@ def main(arguments=None):
         prog="python -m readyonce_guard",
         description="Run a training command; stop it before its first step on wrong gradients.",
         epilog=f"Signals are passed on to the command. The exit code is the command's, 128 + n where signal n ended it; "
-        f"{UNWATCHED} where the command ended with 0, there were several ranks, and no optimizer step was watched.",
+        f"{UNWATCHED} where the command ended with 0 and no optimizer step was watched, unless it trained with one process.",
     )
     parser.add_argument("--steps", type=int, default=3, help="optimizer steps to watch (default 3)")
     parser.add_argument("--warn", action="store_true", help="say what is found, and go on")
@@ -1503,9 +1504,9 @@ def main(arguments=None):
         marks = [it for it in MARKS if os.path.exists(os.path.join(folder, f"{it}.mark"))]
     if "step" in marks:
         return code
-    why = UNSEEN[marks[-1] if marks else None]
-    print(f"readyonce guard: nothing was watched: {why}", file=sys.stderr, flush=True)
-    return code or (UNWATCHED if "ranks" in marks else 0)
+    furthest = marks[-1] if marks else None
+    print(f"readyonce guard: nothing was watched: {UNSEEN[furthest]}", file=sys.stderr, flush=True)
+    return code or (0 if furthest == "torch" else UNWATCHED)
 
 
 if __name__ == "__main__":
