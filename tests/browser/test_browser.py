@@ -120,16 +120,6 @@ def test_language_switch_keeps_the_place(browser, base):
             assert page.url == f"{base}{name}#affected"
 
 
-def test_tabs_stay_in_sight_and_cover_no_heading(browser, address):
-    for _, page, _, _ in visit(
-        browser, address, ["incidents/RO-0001/#affected"], viewport={"width": 1280, "height": 800}
-    ):
-        wait_until(page, "scrollY > 0")  # a busy browser goes to the address's target late
-        tabs, heading = (page.locator(it).bounding_box() for it in (".md-tabs", "#affected"))
-        assert tabs["y"] >= 0
-        assert tabs["y"] + tabs["height"] <= heading["y"] < 400
-
-
 def test_incidents_stand_in_the_navigation_with_their_ids(browser, address):
     for _, page, _, _ in visit(browser, address, ["incidents/", "zh/incidents/"]):
         links = page.eval_on_selector_all(
