@@ -6,6 +6,7 @@ import argparse
 import errno
 import os
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Hashable
@@ -22,7 +23,7 @@ if TYPE_CHECKING:  # each command reads in what it needs: the catalogue costs mo
     from readyonce.diagnose import Answer, Rules
     from readyonce.facts import Condition, Leaf
     from readyonce.launches import Observation
-    from readyonce.lint.judge import Finding
+    from readyonce.lint.judge import Finding, Judged
     from readyonce.lint.launch import Launch
     from readyonce.schema import Declaration
 
@@ -231,7 +232,7 @@ def lint(options: argparse.Namespace) -> int:
         versions |= dict(map(_release, options.with_))
         reader = launch.Reader(rules["stacks"])
         if options.words:
-            words = [shell.Word(word, 1) for word in options.words]
+            words = [shell.Word(word, 1, written=shlex.quote(word)) for word in options.words]
             launches += filter(None, [reader.words("command line", words, os.environ)])
         names = inputs.names(options.files, True, faults) if options.files or not options.words else []
         folders = [name for name in options.files if os.path.isdir(name)]
@@ -247,7 +248,7 @@ def lint(options: argparse.Namespace) -> int:
                 faults.append(f"{inputs.shown(name)} cannot be read: {error.strerror or error}")
     except (inputs.Unusable, launch.Unreadable) as error:
         raise _usage(str(error)) from None
-    answered: dict[Hashable, list[Finding]] = {}
+    answered: dict[Hashable, list[Judged]] = {}
     for planned in launches:
         findings += judge.judge(rules, planned, versions, options.lang, answered)
     findings += judge.look(rules, reader.code(), options.lang)

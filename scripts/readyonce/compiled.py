@@ -30,9 +30,8 @@ def rules(fresh: bool = False) -> str | None:
 def lint_rules(fresh: bool = False) -> str | None:
     """The compiled rules of `lint`, in the same way; their sources are the evidence too."""
     more = ["decision.yml", "facts.yml", "RO-*/evidence", "RO-*/evidence/*.json"]
-    return _compiled(
-        "lint.json", more, ["lint/rules.py", "rules.py", "conditions.py", "facts.py"], _compile_lint, fresh
-    )
+    code = ["lint/rules.py", "lint/launch.py", "lint/shell.py", "rules.py", "conditions.py", "facts.py"]
+    return _compiled("lint.json", more, code, _compile_lint, fresh)
 
 
 def listing() -> dict[str, str] | None:

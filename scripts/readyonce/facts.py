@@ -277,7 +277,7 @@ def given(rule: Mapping[str, Any], options: Mapping[str, str | None]) -> bool | 
     name, wanted = rule.get("option"), rule.get("is")
     if not name:
         return True
-    if name not in options:
+    if name not in options or rule.get("without") in options:
         return False
     if (value := options[name]) is None:
         return None

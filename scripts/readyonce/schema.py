@@ -584,6 +584,8 @@ class Rule(Model):
     """Its name without dashes, `_` for `-`, and `a.b` for a value inside JSON, YAML or a file that the option names."""
     is_: Condition | None = Field(None, alias="is")
     """Its value or several; without it the option is given, and not switched off."""
+    without: str | None = None
+    """An option that is not given beside it."""
     where: Query = {}
     """A query over versions and facts known so far."""
     facts: dict[str, Value | None]

@@ -118,6 +118,9 @@ REENTRANT, NOT = (
     f"{LAUNCH} --gradient_checkpointing_kwargs '{{\"use_reentrant\": {it}}}'\n" for it in ("true", "false")
 )
 STAGE_3 = """deepspeed train.py --use_lora True --gradient_checkpointing True --deepspeed '{"zero_optimization": {"stage": 3}}'"""
+TRAINER = (
+    f"torchrun --nproc_per_node 8 train.py --use_lora True --gradient_checkpointing True {'--output_dir out ' * 20}"
+)
 LOADED = "document.querySelectorAll('script[src*=\"javascripts/lint\"]').length"
 
 
@@ -126,11 +129,25 @@ LOADED = "document.querySelectorAll('script[src*=\"javascripts/lint\"]').length"
     [
         ("en", LAUNCH, ["A launch, not a log: 1 warning", "ms-swift < 3.6.0", "add to it:", "the launch in line 1"]),
         ("zh", LAUNCH, ["这是启动命令，不是日志：1 个警告", "ms-swift < 3.6.0", "加上：", "第 1 行的启动命令"]),
-        ("en", REENTRANT, ["1 error", "stops: Expected to mark a variable ready only once", "write instead:"]),
+        (
+            "en",
+            REENTRANT,
+            ["1 error", "stops: Expected to mark a variable ready only once", "replace this option with:"],
+        ),
+        ("en", TRAINER, ["the option in line 1: --gradient_checkpointing True\n", "keep this option, and add:"]),
+        ("zh", TRAINER, ["第 1 行的选项：--gradient_checkpointing True\n", "保留这个选项，再加上："]),
         ("en", NOT.replace("NPROC_PER_NODE=2 ", ""), ["it starts one process"]),
         ("en", f"{LAUNCH} 'x", ["cannot be read, line 1: a quote ' is not closed"]),
     ],
-    ids=["by version", "in Chinese", "an error", "one process", "unreadable"],
+    ids=[
+        "by version",
+        "in Chinese",
+        "an error",
+        "an option that stays",
+        "the same in Chinese",
+        "one process",
+        "unreadable",
+    ],
 )
 def test_a_launch_is_judged(page, language, text, said):
     it = page(language)

@@ -296,7 +296,7 @@ def test_releases_are_read_without_starting_the_python(tmp_path):
 
 
 def test_what_github_and_sarif_are_given_cannot_break_out():
-    finding = judge.Finding("error", "c", "a,b:c\n.sh", 3, False, "100%\nwrong", "", None, "p", 1)
+    finding = judge.Finding("error", "c", "a,b:c\n.sh", 3, None, "100%\nwrong", "", None, None, "p", 1)
     assert report.github([finding]) == "::error file=a%2Cb%3Ac%0A.sh,line=3,title=c::100%25%0Awrong%0Ap"
 
 

@@ -373,7 +373,7 @@
       heading.scrollIntoView();
     }
 
-    /** Each finding: what will happen, where, what to write instead. Notes are folded: they depend on more than a launch. */
+    /** Each finding: what will happen, where, what to add or to replace. Notes are folded: they depend on more than a launch. */
     function showLaunch({ findings, several, unreadable, line }, text) {
       const { words } = window.readyonceLintRules;
       const tell = (key, ...values) => values.reduce((said, value) => said.replace("{}", () => value), words[key][language]);
@@ -390,13 +390,13 @@
         const what = it.versions ? tell("of-with", it.versions, it.what) : it.what;
         // What is not covered says so itself.
         const level = it.level === "not-covered" ? [] : [element("strong", tell(`level-${it.level}`)), tell("colon")];
-        const row = element("code");
-        row.textContent = (rows[it.line - 1] || "").trim().slice(0, 200);
+        const row = element("code"), whole = (rows[it.line - 1] || "").trim();
+        row.textContent = it.option ?? (whole.length > 120 ? `${whole.slice(0, 120).replace(/\S+$/, "")}…` : whole);
         const made = [
           element("p", [...level, element("span", what)]),
-          element("p", [tell(it.missing ? "command" : "option", it.line), tell("colon"), row], "ro-small"),
+          element("p", [tell(it.option === null ? "command" : "option", it.line), tell("colon"), row], "ro-small"),
         ];
-        if (it.fix) made.push(element("p", tell(it.missing ? "of-add" : "of-write")), plain(it.fix));
+        if (it.fix) made.push(element("p", tell(`of-${it.change === "replace" ? "replace" : it.option === null ? "add" : "keep"}`)), plain(it.fix));
         const to = addressOf(it);
         if (to) made.push(element("p", [linked(tell("page"), ...to)]));
         return element("div", made, `ro-finding ro-level-${it.level}`);

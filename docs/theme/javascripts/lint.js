@@ -277,8 +277,9 @@ function readyonceLint() {
 
     /** The words that one word of the script stands for: none, one, or as many as its variables hold. */
     word(split = true) {
-      const { line } = this;
-      return this.marked(split)[0].map((it) => ({ text: shown(it), line, known: !it.includes(MARK) }));
+      const { line, at } = this, [made] = this.marked(split);
+      const written = made.length === 1 ? this.text.slice(at, this.at) : ""; // with its quotes
+      return made.map((it) => ({ text: shown(it), line, known: !it.includes(MARK), written }));
     }
 
     /** The same with what is not known marked, and whether it is all. */
@@ -456,7 +457,7 @@ function readyonceLint() {
 
   // ---------------------------------------------------------------- launch.py
 
-  const KEYS = 20_000, NESTED = 40;
+  const KEYS = 20_000, NESTED = 40, WRITTEN = 400;
   const LAUNCHERS = new Set(["torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"]);
   // What starts each process itself, and the options by which it is told how many.
   const STARTERS = { srun: ["ntasks", "n"], mpirun: ["np", "n"], mpiexec: ["np", "n"] };
@@ -608,30 +609,41 @@ function readyonceLint() {
       const bare = word.text.replace(/^-+/, ""), sign = bare.indexOf("=");
       const key = sign < 0 ? bare : bare.slice(0, sign);
       let value = sign < 0 ? "" : bare.slice(sign + 1), { known } = word;
+      const parts = [word];
       if (sign < 0 && i < given.length && !DASHED.test(given[i].text)) {
         ({ text: value, known } = given[i]);
-        if (key.includes(".") || !value.endsWith(".py")) i += 1;
-        else value = ""; // a flag before the script
+        if (key.includes(".") || !value.endsWith(".py")) {
+          parts.push(given[i]);
+          i += 1;
+        } else value = ""; // a flag before the script
       }
-      put(found, key.replaceAll("-", "_"), known ? value : null, sign >= 0, word.line);
+      // In a variable, with others, it may be written in other quotes.
+      const inside = !(word.written.startsWith("-") && parts.at(-1).written);
+      const written = onOneLine(parts.map((it) => (inside ? quotedWord(it.text) : it.written)).join(" "));
+      put(found, key.replaceAll("-", "_"), known ? value : null, sign >= 0, { line: word.line, written, inside });
     }
     return [found, positional];
   }
 
   const isMapping = (value) => value.replace(OUTER, "").startsWith("{");
 
-  function put(found, key, given, signed, line) {
+  const quotedWord = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`);
+
+  // An option as it stands there, name and value; empty where that is long.
+  const onOneLine = (written) => (Array.from(written).length > WRITTEN ? "" : written.replaceAll("\n", " "));
+
+  function put(found, key, given, signed, option) {
     let value = given;
     if (value !== null && isMapping(value) && !CONFIGS.includes(key)) {
       try {
-        for (const [inner, option] of flat(value, line)) found.set(`${key}.${inner}`, option);
+        for (const [inner, it] of flat(value, option.line)) found.set(`${key}.${inner}`, { ...option, value: it.value });
         return;
       } catch (error) {
         if (!(error instanceof Unreadable)) throw error;
         value = null;
       }
     }
-    found.set(key, { value: value === "" && !signed ? "true" : value, line });
+    found.set(key, { ...option, value: value === "" && !signed ? "true" : value });
   }
 
   /** The files that it names: none is at hand. */
@@ -734,7 +746,7 @@ function readyonceLint() {
   function flat(given, firstLine) {
     const text = given.replaceAll("\t", " ").replaceAll("\r\n", "\n");
     const found = new Map();
-    let at = 0, line = 1, steps = 0, begun = false;
+    let at = 0, line = 1, steps = 0, begun = false, begin = 0; // of the last key
     const refuse = (key = "yaml", ...values) => {
       throw new Unreadable(key, firstLine ?? line, ...values);
     };
@@ -762,7 +774,11 @@ function readyonceLint() {
       steps += 1;
       if (steps > KEYS || depth > NESTED) refuse("deep", "20,000", NESTED);
     }
-    const put = (prefix, value, own) => prefix !== "" && value !== null && found.set(prefix, { value, line: firstLine ?? own });
+    const put = (prefix, value, own) => {
+      if (prefix === "" || value === null) return;
+      const written = at - begin <= 2 * WRITTEN ? onOneLine(text.slice(begin, at).trimEnd()) : "";
+      found.set(prefix, { value, line: firstLine ?? own, written });
+    };
     const inside = (prefix, key) => (prefix ? `${prefix}.${key}` : key);
 
     function quoted() {
@@ -834,9 +850,10 @@ function readyonceLint() {
           skip();
           if (text[at] === "}") break;
           if (at >= text.length) refuse();
-          const own = line, key = scalar(true);
+          const own = line, start = at, key = scalar(true);
           skip();
           if (text[at] === ":") {
+            begin = start;
             if (line !== own || key.length > 1000) refuse();
             at += 1;
             skip();
@@ -878,7 +895,7 @@ function readyonceLint() {
         else if (key.length > 1000) refuse();
       }
       if (key === null) [at, line] = [start, own];
-      else at += 1;
+      else [at, begin] = [at + 1, start];
       return key;
     }
 
@@ -936,7 +953,7 @@ function readyonceLint() {
             at = end;
             line += 1;
           }
-          if (prefix !== "") found.set(prefix, { value: null, line: firstLine ?? own }); // a text over several lines: not read
+          if (prefix !== "") found.set(prefix, { value: null, line: firstLine ?? own, written: "" }); // a text over several lines: not read
           return;
         }
         const { value: told, nothing } = scalar(false);
@@ -1010,9 +1027,9 @@ function readyonceLint() {
     return found;
   }
 
-  function isGiven({ option, is }, options) {
+  function isGiven({ option, is, without }, options) {
     if (!option) return true;
-    if (!options.has(option)) return false;
+    if (!options.has(option) || options.has(without)) return false;
     const { value } = options.get(option);
     if (value === null) return null;
     return is === undefined || is === null ? !OFF.includes(value.toLowerCase()) : holds(is, value);
@@ -1022,13 +1039,17 @@ function readyonceLint() {
 
   const WORLDS = 64, OLDEST = "0";
   const LEVELS = ["error", "warning", "note", "not-covered"];
-  const TELLING = [
+  const SETTINGS = [
+    "use_reentrant",
     "gradient_checkpointing_kwargs.use_reentrant",
     "activation_checkpointing_kwargs.use_reentrant",
     "use_reentrant_gc",
     "gradient_checkpointing",
     "activation_checkpointing",
   ];
+
+  // A value that switches on, and the same that switches off, as it is written.
+  const SWITCHED = { true: "false", True: "False", TRUE: "FALSE", 1: "0", yes: "no", Yes: "No", on: "off", On: "Off" };
 
   function percent(share) { // halves to the even number, as Python rounds
     const value = share * 100, rounded = Math.round(value);
@@ -1048,8 +1069,12 @@ function readyonceLint() {
         launch.frameworks.flatMap((name) => rules.stacks[name].launch.map(({ option }) => option && (launch.options.get(option)?.value ?? launch.options.has(option)))),
       ]);
       if (!answered.has(key)) answered.set(key, findings(launch));
-      const option = launch.options.get(TELLING.find((name) => launch.options.has(name)));
-      return answered.get(key).map((it) => ({ ...it, line: (option || launch).line, missing: !option }));
+      const name = SETTINGS.find((it) => launch.options.has(it)), told = launch.options.get(name);
+      const written = told && (told.written || asOptions([[name, told.value || "..."]], "bash"));
+      return answered.get(key).map(([it, world, tried]) => {
+        const [change, fix, place] = world ? changeOf(launch, new Map([...versions, ...world]), tried, name) : [null, null, told || launch];
+        return { ...it, line: place.line, option: told && place === told ? written : null, change, fix };
+      });
     }
 
     function findings(launch) {
@@ -1062,19 +1087,17 @@ function readyonceLint() {
       const several = judged.size > 1, found = [];
       for (const [verdict, where] of judged.values()) {
         if (!verdict) continue;
-        found.push({
+        const finding = {
           level: verdict.level === "error" && several ? "warning" : verdict.level,
           code: verdict.code,
-          line: launch.line,
-          missing: true,
           what: verdict.what,
           versions: several ? ranges(where, tried) : "",
-          fix: verdict.fixed ? fixOf(launch, new Map([...versions, ...where.at(-1)]), tried) : null,
           page: verdict.page,
           runs: verdict.runs,
-        });
+        };
+        found.push([finding, verdict.fixed && where.at(-1), tried]);
       }
-      return found.sort((a, b) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level));
+      return found.sort(([a], [b]) => LEVELS.indexOf(a.level) - LEVELS.indexOf(b.level));
     }
 
     function rulesOf(launch) {
@@ -1110,7 +1133,7 @@ function readyonceLint() {
         // What the framework's own code repeats decides.
         if (once?.level !== "error") verdict = { ...verdict, level: "warning", what: say("repeat", verdict.what) };
       }
-      if (verdict && verdict.level !== "not-covered" && facts.get("checkpointing") !== "non-reentrant") {
+      if (verdict && verdict.level !== "not-covered" && facts.get("checkpointing") === "reentrant") {
         const better = asked((all) => all.set("checkpointing", "non-reentrant"));
         if (!better || (LEVELS.indexOf(better.level) > LEVELS.indexOf(verdict.level) && better.level === "note")) return { ...verdict, fixed: true };
       }
@@ -1212,18 +1235,51 @@ function readyonceLint() {
       return told.join("; ");
     }
 
-    function fixOf(launch, known, tried) {
-      for (const name of launch.frameworks) {
-        const [options, others] = [true, false].map((bash) => rules.forms[name].filter((form) => (form.language === "bash") === bash));
-        for (const form of [...options, ...others]) {
-          const release = known.get(form.package || "");
-          let asked;
-          if (release === OLDEST) asked = form.since === null || older(form.since, tried.get(form.package)[1]) < 0;
-          else asked = release === undefined || ((!form.since || holds(`>= ${form.since}`, release)) && (!form.before || holds(`< ${form.before}`, release)));
-          if (asked) return form.code;
-        }
+    /** What to do, the text for it, and where. It is offered only if the launch, read with it, is non-reentrant. */
+    function changeOf(launch, known, tried, name) {
+      const { options } = launch, option = options.get(name);
+      const reaches = (settings) => {
+        const changed = { ...launch, options: new Map([...options, ...settings.map(([key, value]) => [key, { value }])]) };
+        return factsOf(changed, known).get("checkpointing") === "non-reentrant";
+      };
+      if (option && /use_reentrant(?:_gc)?$/.test(name) && reaches([[name, "false"]])) return ["replace", switchedOff(name, option), option];
+      const tops = new Set([...options.keys()].map((key) => key.split(".")[0]));
+      for (const form of launch.frameworks.flatMap((it) => rules.forms[it])) {
+        const settings = Object.entries(form.settings).filter(([key]) => !options.has(key));
+        // It would take the place of what stands there.
+        if (settings.some(([key]) => key.includes(".") && tops.has(key.split(".")[0]))) continue;
+        if (!settings.length || !isAsked(form, known, tried) || !reaches(settings)) continue;
+        let place = option && !option.inside && option;
+        if (!option && form.in_file) [, place] = [...options].find(([key, it]) => !key.includes(".") && styleOf(it) !== "bash") || [];
+        return ["add", asOptions(settings, place ? styleOf(place) : "bash"), place || launch];
       }
-      return null;
+      return [null, null, option || launch];
+    }
+
+    function isAsked({ package: name, since, before }, known, tried) {
+      const release = known.get(name || "");
+      if (release === OLDEST) return since === null || older(since, tried.get(name)[1]) < 0;
+      return release === undefined || ((!since || holds(`>= ${since}`, release)) && (!before || holds(`< ${before}`, release)));
+    }
+
+    const styleOf = ({ written }) => ({ "": "bash", "-": "bash", '"': "json" })[written.slice(0, 1)] || "yaml";
+
+    function switchedOff(name, { value, written }) {
+      const key = name.split(".").at(-1).replaceAll("_", "[-_]");
+      const match = new RegExp(`${key}\\W+(\\w+)`, "d").exec(written);
+      if (!match || match[1] !== value || !Object.hasOwn(SWITCHED, value)) return asOptions([[name, "false"]], "bash");
+      const [start, end] = match.indices[1];
+      return written.slice(0, start) + SWITCHED[value] + written.slice(end);
+    }
+
+    /** Names and values as the options of a command, or as keys and values. */
+    function asOptions(settings, style) {
+      return settings.map(([name, value]) => {
+        const [key, inner] = name.split(".");
+        if (style === "bash") return `--${key} ${inner ? `'{"${inner}": ${value}}'` : value}`;
+        if (style === "yaml") return inner ? `${key}:\n  ${inner}: ${value}` : `${key}: ${value}`;
+        return `"${key}": ${inner ? `{"${inner}": ${value}}` : value}`;
+      }).join({ bash: " ", yaml: "\n" }[style] || ", ");
     }
 
     return { of, factsOf };

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from readyonce.catalog import Catalog
-from readyonce.lint.judge import LEVELS, Finding, judge
+from readyonce.lint.judge import LEVELS, Finding, Judged, judge
 from readyonce.lint.launch import Launch, Option
 from readyonce.markup import table
 from readyonce.project import Language
@@ -55,7 +55,7 @@ def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en")
     found = []
     stored = json.loads(catalog.text(catalog.root / "snippets" / "lint" / "examples.json"))
     for repository, releases in _releases(catalog).items():
-        answered: dict[str, dict[Hashable, list[Finding]]] = {}
+        answered: dict[str, dict[Hashable, list[Judged]]] = {}
         for release, about in releases.items():
             for record in stored.get(repository, {}).get(release, []):
                 options = {name: Option(value, "", 0) for name, value in record["options"].items()}

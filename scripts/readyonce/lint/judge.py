@@ -6,28 +6,24 @@ if each module runs once, and else it depends on what a launch cannot show. Noth
 
 from __future__ import annotations
 
+import copy
 import itertools
+import re
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from readyonce import diagnose
 from readyonce.facts import Condition, bounds, fits, given, holds, of_command, version
-from readyonce.lint.launch import Launch
+from readyonce.lint.launch import SETTINGS, Launch, Option
 from readyonce.project import Language
 from readyonce.words import say
 
 WORLDS = 64  # combinations of versions that are tried
 OLDEST = "0"
 LEVELS = ("error", "warning", "note", "not-covered")
-# The options that say how activations are checkpointed, the most telling first.
-TELLING = (
-    "gradient_checkpointing_kwargs.use_reentrant",
-    "activation_checkpointing_kwargs.use_reentrant",
-    "use_reentrant_gc",
-    "gradient_checkpointing",
-    "activation_checkpointing",
-)
+# A value that switches on, and the same that switches off, as it is written.
+OFF = {"true": "false", "True": "False", "TRUE": "FALSE", "1": "0", "yes": "no", "Yes": "No", "on": "off", "On": "Off"}
 
 
 class Finding(NamedTuple):
@@ -35,9 +31,12 @@ class Finding(NamedTuple):
     code: str  # the family of the error, `wrong-gradients`, `depends`, `not-covered`
     file: str
     line: int
-    missing: bool  # the line is the launch's: the option that would help is not there
+    option: (
+        str | None
+    )  # of how it checkpoints, as it stands in the line; None: there is none, and the line is the launch's
     what: str
     versions: str  # for which it is said; empty: for all, or for those that are given
+    change: str | None  # what to do with the fix: `add` it and keep the option, or `replace` the option with it
     fix: str | None
     page: str
     runs: int  # it rests on
@@ -45,6 +44,10 @@ class Finding(NamedTuple):
     @property
     def place(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+# A finding; if non-reentrant checkpointing would train right, versions for which it is said; and those that were tried.
+Judged = tuple[Finding, dict[str, str] | None, dict[str, list[str]]]
 
 
 class _Verdict(NamedTuple):
@@ -61,20 +64,26 @@ def judge(
     launch: Launch,
     versions: Mapping[str, str],
     language: Language = "en",
-    answered: dict[Hashable, list[Finding]] | None = None,
+    answered: dict[Hashable, list[Judged]] | None = None,
 ) -> list[Finding]:
     """The findings for a launch, the worst first; with no versions given, one for each range that differs.
 
     `answered` keeps the answers, for launches that tell the same with the same versions and in the same language.
     """
-    option = next((launch.options[name] for name in TELLING if name in launch.options), None)
-    place = option or launch
-    written = "python" if place.file.endswith(".py") else "bash"
-    key = written, _told(rules, launch)
+    key = _told(rules, launch)
     answered = {} if answered is None else answered
     if key not in answered:
-        answered[key] = _findings(rules, launch, versions, language, written)
-    return [finding._replace(file=place.file, line=place.line, missing=option is None) for finding in answered[key]]
+        answered[key] = _findings(rules, launch, versions, language)
+    name = next((name for name in SETTINGS if name in launch.options), None)
+    found = []
+    for finding, world, asked in answered[key]:
+        place: Option | Launch = launch.options[name] if name else launch
+        change, fix = None, None
+        if world is not None:
+            change, fix, place = _change(rules, launch, {**versions, **world}, asked, name)
+        option = _written(name, place) if isinstance(place, Option) and name else None
+        found.append(finding._replace(file=place.file, line=place.line, option=option, change=change, fix=fix))
+    return found
 
 
 def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: Language = "en") -> list[Finding]:
@@ -86,9 +95,10 @@ def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: La
             place["id"],
             name,
             place["line"],
-            False,
+            None,
             say("lint.look", language, place["why"]),
             "",
+            None,
             None,
             _page(rules, f"incidents/{place['id']}/#case"),
             0,
@@ -110,35 +120,26 @@ def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
 
 
 def _findings(
-    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language, written: str
-) -> list[Finding]:
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language
+) -> list[Judged]:
     judged: dict[_Verdict | None, list[dict[str, str]]] = {}
     own = _rules_of(rules, launch)
     worlds, tried = _worlds(rules, launch, versions, own)
     for world in worlds:
         verdict = _verdict(rules, launch, {**versions, **world}, language, own)
         judged.setdefault(verdict, []).append(world)
-    found = []
+    found: list[Judged] = []
     for verdict, where in judged.items():
         if verdict is None:
             continue
         # With other versions all is right, and which are installed is not known.
         level = "warning" if verdict.level == "error" and len(judged) > 1 else verdict.level
-        found.append(
-            Finding(
-                level,
-                verdict.code,
-                launch.file,
-                launch.line,
-                True,
-                verdict.what,
-                _ranges(where, worlds, tried) if len(judged) > 1 else "",
-                _fix(rules, launch, {**versions, **where[-1]}, tried, written) if verdict.fixed else None,
-                verdict.page,
-                verdict.runs,
-            )
+        within = _ranges(where, worlds, tried) if len(judged) > 1 else ""
+        finding = Finding(
+            level, verdict.code, "", 0, None, verdict.what, within, None, None, verdict.page, verdict.runs
         )
-    return sorted(found, key=lambda finding: LEVELS.index(finding.level))
+        found.append((finding, where[-1] if verdict.fixed else None, tried))
+    return sorted(found, key=lambda one: LEVELS.index(one[0].level))
 
 
 def facts_of(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]) -> dict[str, Any]:
@@ -197,7 +198,7 @@ def _verdict(
         )
         if once is None or once.level != "error":  # what the framework's own code repeats decides
             verdict = verdict._replace(level="warning", what=say("lint.repeat", language, verdict.what))
-    if verdict and verdict.level != "not-covered" and facts["checkpointing"] != "non-reentrant":
+    if verdict and verdict.level != "not-covered" and facts["checkpointing"] == "reentrant":
         better = _judged(rules, {**versions, **facts, "checkpointing": "non-reentrant"}, language)
         if better is None or (LEVELS.index(better.level) > LEVELS.index(verdict.level) and better.level == "note"):
             return verdict._replace(fixed=True)
@@ -347,26 +348,87 @@ def _runs(here: list[str], releases: list[str]) -> list[tuple[str, str]]:
     return found
 
 
-def _fix(
+# ------------------------------------------------------------------------------ the fix
+
+
+def _change(
     rules: Mapping[str, Any],
     launch: Launch,
     versions: Mapping[str, str],
     tried: Mapping[str, list[str]],
-    written: str,
-) -> str | None:
-    """The line to write, as this framework and version write it; as an option, if the launch is a command."""
-    for name in launch.frameworks:
-        for form in sorted(rules["forms"][name], key=lambda form: form["language"] != written):
-            package = form["package"] or ""
-            release = versions.get(package)
-            if release == OLDEST:  # whatever is older than the first bound
-                asked = form["since"] is None or version(form["since"]) < version(tried[package][1])
-            elif release is None:
-                asked = True
-            else:
-                wanted = {">=": form["since"], "<": form["before"]}
-                asked = all(holds(f"{sign} {bound}", release) for sign, bound in wanted.items() if bound)
-            if asked:
-                code: str = form["code"]
-                return code
-    return None
+    name: str | None,
+) -> tuple[str | None, str | None, Option | Launch]:
+    """What to do, the text for it, and where. It is offered only if the launch, read with it, is non-reentrant."""
+    option = launch.options[name] if name else None
+
+    def reaches(settings: Mapping[str, str]) -> bool:
+        changed = copy.copy(launch)
+        changed.options = launch.options | {key: Option(value, "", 0) for key, value in settings.items()}
+        return _facts(_rules_of(rules, changed), changed, versions).get("checkpointing") == "non-reentrant"
+
+    if name and option and name.endswith(("use_reentrant", "use_reentrant_gc")) and reaches({name: "false"}):
+        return "replace", _switched_off(name, option), option
+    tops = {key.partition(".")[0] for key in launch.options}
+    for form in (form for framework in launch.frameworks for form in rules["forms"][framework]):
+        settings = {key: value for key, value in form["settings"].items() if key not in launch.options}
+        if any("." in key and key.partition(".")[0] in tops for key in settings):
+            continue  # it would take the place of what stands there
+        if not (settings and _asked(form, versions, tried) and reaches(settings)):
+            continue
+        place: Option | Launch = launch if option is None or option.inside else option
+        if option is None and form["in_file"]:  # beside its other keys
+            place = next((it for key, it in launch.options.items() if "." not in key and _style(it) != "bash"), launch)
+        text = _as_options(settings, _style(place) if isinstance(place, Option) else "bash")
+        if not (option and option.written.endswith(")") and _style(option) == "python"):
+            return "add", text, place
+        if option.written.endswith("()"):
+            return "replace", f"{option.written[:-1]}{text})", place
+    return None, None, option or launch
+
+
+def _asked(form: Mapping[str, Any], versions: Mapping[str, str], tried: Mapping[str, list[str]]) -> bool:
+    """Whether a form is that of this version."""
+    package = form["package"] or ""
+    release = versions.get(package)
+    if release == OLDEST:  # whatever is older than the first bound
+        return form["since"] is None or version(form["since"]) < version(tried[package][1])
+    wanted = {">=": form["since"], "<": form["before"]}
+    return release is None or all(holds(f"{sign} {bound}", release) for sign, bound in wanted.items() if bound)
+
+
+def _style(option: Option) -> str:
+    """How an option is written where it stands."""
+    if option.file.endswith(".py"):
+        return "python"
+    return {"": "bash", "-": "bash", '"': "json"}.get(option.written[:1], "yaml")
+
+
+def _written(name: str, option: Option) -> str:
+    """As it stands there; as it would on a command line, where a variable holds it."""
+    return option.written or _as_options({name: option.value or "..."}, "bash")
+
+
+def _switched_off(name: str, option: Option) -> str:
+    """The same text with the other value."""
+    key = name.rpartition(".")[2].replace("_", "[-_]")
+    match = re.search(rf"{key}\W+(?=(\w+))", option.written, re.ASCII)
+    if match and match[1] == option.value and match[1] in OFF:
+        return option.written[: match.end(0)] + OFF[match[1]] + option.written[match.end(1) :]
+    return _as_options({name: "false"}, "bash")
+
+
+def _as_options(settings: Mapping[str, str], style: str) -> str:
+    """`{"a": "true", "b.c": "false"}` as the options of a command, or as keys and values."""
+    made = []
+    for name, value in settings.items():
+        key, _, inner = name.partition(".")
+        if style == "bash":
+            made.append(f"--{key} " + (f"'{{\"{inner}\": {value}}}'" if inner else value))
+        elif style == "yaml":
+            made.append(f"{key}:" + (f"\n  {inner}: {value}" if inner else f" {value}"))
+        elif style == "json":
+            made.append(f'"{key}": ' + (f'{{"{inner}": {value}}}' if inner else value))
+        else:
+            value = value.capitalize()
+            made.append(f"{key}=" + (f'{{"{inner}": {value}}}' if inner else value))
+    return {"bash": " ", "yaml": "\n"}.get(style, ", ").join(made)

@@ -11,6 +11,7 @@ import ast
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
 BLOCK = 1 << 16
 LOOKED = 2000  # characters of a line, where no launch could be read
+WRITTEN = 400  # characters of an option that is quoted
 KEYS = 20_000  # that one of them may hold; aliases count as often as they are used
 NESTED = 40
 SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
@@ -39,6 +41,15 @@ UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*|`.*`")
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 KWARGS = "gradient_checkpointing_kwargs"
+# The options that say how activations are checkpointed, the most telling first.
+SETTINGS = (
+    "use_reentrant",
+    f"{KWARGS}.use_reentrant",
+    "activation_checkpointing_kwargs.use_reentrant",
+    "use_reentrant_gc",
+    "gradient_checkpointing",
+    "activation_checkpointing",
+)
 CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
@@ -47,6 +58,8 @@ class Option(NamedTuple):
     value: str | None  # None: set, but what to is not known
     file: str
     line: int
+    written: str = ""  # name and value as they stand there, on one line; empty where that is not known or long
+    inside: bool = False  # a variable holds it, with others: there it may be written in other quotes
 
 
 class Launch:
@@ -396,26 +409,34 @@ def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[
             positional.append(word)
             continue
         key, sign, value = word.text.lstrip("-").partition("=")
-        known = word.known
+        known, parts = word.known, [word]
         if not sign and i < len(words) and not DASHED.match(words[i].text):
             value, known = words[i].text, words[i].known
             if "." in key or not value.endswith(".py"):
+                parts.append(words[i])
                 i += 1
             else:
                 value = ""  # a flag before the script
-        _put(found, key.replace("-", "_"), value if known else None, sign, name, word.line)
+        inside = not (word.written.startswith("-") and parts[-1].written)
+        written = _on_one_line(" ".join(shlex.quote(it.text) if inside else it.written for it in parts))
+        option = Option(None, name, word.line, written, inside)
+        _put(found, key.replace("-", "_"), value if known else None, sign, option)
     return found, positional
 
 
-def _put(found: dict[str, Option], key: str, value: str | None, sign: str, name: str, line: int) -> None:
+def _put(found: dict[str, Option], key: str, value: str | None, sign: str, option: Option) -> None:
     if value is not None and value.lstrip().startswith("{") and key not in CONFIGS:
         try:
-            for inner, option in _flat(name, value, line).items():
-                found[f"{key}.{inner}"] = option
+            for inner, setting in _flat(option.file, value, option.line).items():
+                found[f"{key}.{inner}"] = option._replace(value=setting.value)
             return
         except Unreadable:
             value = None
-    found[key] = Option("true" if value == "" and not sign else value, name, line)
+    found[key] = option._replace(value="true" if value == "" and not sign else value)
+
+
+def _on_one_line(written: str) -> str:
+    return written.replace("\n", " ") if len(written) <= WRITTEN else ""
 
 
 def _text(path: str, limit: int = SIZE) -> str:
@@ -459,7 +480,8 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
 
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-        documents = list(yaml.compose_all(text.replace("\t", " "), Loader=loader))
+        text = text.replace("\t", " ")
+        documents = list(yaml.compose_all(text, Loader=loader))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or "it cannot be read"
@@ -469,7 +491,7 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
     found: dict[str, Option] = {}
     steps = [0]
 
-    def walk(node: yaml.Node | None, prefix: str, depth: int) -> None:
+    def walk(node: yaml.Node | None, prefix: str, depth: int, begin: int = 0) -> None:
         steps[0] += 1
         if steps[0] > KEYS or depth > NESTED:
             raise Unreadable(
@@ -478,14 +500,17 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 if isinstance(key, yaml.ScalarNode):
-                    walk(value, f"{prefix}.{key.value}" if prefix else key.value, depth + 1)
+                    inner = f"{prefix}.{key.value}" if prefix else key.value
+                    walk(value, inner, depth + 1, key.start_mark.index)
         elif isinstance(node, yaml.SequenceNode):
             for index, value in enumerate(node.value):
-                walk(value, f"{prefix}.{index}", depth + 1)
+                walk(value, f"{prefix}.{index}", depth + 1, begin)
         elif node is not None and prefix:
             null = node.tag == "tag:yaml.org,2002:null"
             if not null:
-                found[prefix] = Option(node.value, name, first_line or node.start_mark.line + 1)
+                short = node.end_mark.index - begin <= WRITTEN  # a list's many items are no options
+                written = _on_one_line(text[begin : node.end_mark.index]) if short else ""
+                found[prefix] = Option(node.value, name, first_line or node.start_mark.line + 1, written)
 
     for document in documents:
         walk(document, "", 0)
@@ -523,9 +548,9 @@ def literals(name: str, text: str) -> dict[str, Option]:
     trainer = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == KWARGS:
-            call = ast.Call(ast.Name("set"), [], [ast.keyword(KWARGS, node.value)])
+            call = ast.Call(ast.Name("set"), [], [ast.copy_location(ast.keyword(KWARGS, node.value), node)])
             options: dict[str, Option] = {}
-            _arguments(options, name, call, "")
+            _arguments(options, name, text, call, "")
             options.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno))
             for key, option in options.items():  # by a branch one value, by another the other: not known
                 same = key not in assigned or assigned[key].value == option.value
@@ -535,23 +560,27 @@ def literals(name: str, text: str) -> dict[str, Option]:
         called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
         if called in ("DistributedDataParallel", "DDP"):
             found.setdefault("python.ddp", Option("true", name, node.lineno))
-            _arguments(found, name, node, "ddp.")
+            _arguments(found, name, text, node, "ddp.")
         elif called == "Accelerator":
             found.setdefault("python.accelerator", Option("true", name, node.lineno))
         elif called in ("FullyShardedDataParallel", "FSDP", "fully_shard"):
             found.setdefault("fsdp", Option("true", name, node.lineno))
         elif called == "gradient_checkpointing_enable":
-            found.setdefault("gradient_checkpointing", Option("true", name, node.lineno))
-            _arguments(found, name, node, "")
+            found.setdefault("gradient_checkpointing", Option("true", name, node.lineno, _segment(text, node)))
+            _arguments(found, name, text, node, "")
         elif called.endswith(("TrainingArguments", "Config", "Arguments")):
-            _arguments(found, name, node, "")
+            _arguments(found, name, text, node, "")
         trainer |= called.endswith("Trainer")
     if trainer:
         found.pop("python.accelerator", None)
     return {**found, **assigned}
 
 
-def _arguments(found: dict[str, Option], name: str, node: ast.Call, prefix: str) -> None:
+def _segment(text: str, node: ast.AST) -> str:
+    return _on_one_line(ast.get_source_segment(text, node) or "")
+
+
+def _arguments(found: dict[str, Option], name: str, text: str, node: ast.Call, prefix: str) -> None:
     for keyword in node.keywords:
         if keyword.arg is None:
             continue
@@ -561,12 +590,13 @@ def _arguments(found: dict[str, Option], name: str, node: ast.Call, prefix: str)
             value = None
             if keyword.arg not in ("gradient_checkpointing", "gradient_checkpointing_kwargs", "deepspeed"):
                 continue
-        line = keyword.value.lineno
+        written = _segment(text, keyword) if "checkpointing" in keyword.arg else ""  # it takes long in a long file
+        option = Option(None, name, keyword.value.lineno, written)
         if isinstance(value, dict):
             for key, setting in _pairs(keyword.arg, value):
-                found.setdefault(prefix + key, Option(str(setting), name, line))
+                found.setdefault(prefix + key, option._replace(value=str(setting)))
         else:
-            found.setdefault(prefix + keyword.arg, Option(None if value is None else str(value), name, line))
+            found.setdefault(prefix + keyword.arg, option._replace(value=None if value is None else str(value)))
 
 
 def _pairs(prefix: str, value: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
@@ -575,6 +605,15 @@ def _pairs(prefix: str, value: dict[Any, Any], depth: int = 0) -> Iterator[tuple
             yield from _pairs(f"{prefix}.{key}", inner, depth + 1)
         else:
             yield f"{prefix}.{key}", inner
+
+
+def options_of(code: str, language: str) -> dict[str, str | None]:
+    """What some lines of a shell, of YAML or of Python set."""
+    if language == "bash":
+        found, _ = _options("", [word for command in shell.commands(code) for word in command.words])
+    else:
+        found = literals("", code) if language == "python" else _flat("", code)
+    return {name: option.value for name, option in found.items()}
 
 
 def installed(python: str) -> dict[str, str]:
@@ -594,4 +633,4 @@ def installed(python: str) -> dict[str, str]:
     return found
 
 
-__all__ = ["Launch", "Option", "Reader", "Unreadable", "installed"]
+__all__ = ["SETTINGS", "Launch", "Option", "Reader", "Unreadable", "installed", "options_of"]

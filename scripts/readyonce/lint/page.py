@@ -22,7 +22,8 @@ def words() -> dict[str, dict[str, str]]:
     """All that the page says of a launch: the engine's own words, the command's where they are the same, and the page's."""
     shared = (
         "add",
-        "write",
+        "keep",
+        "replace",
         "guard",
         "with",
         "right",

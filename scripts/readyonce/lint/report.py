@@ -31,14 +31,31 @@ def text(findings: Sequence[Finding], language: Language = "en") -> str:
 def _lines(finding: Finding, language: Language) -> list[str]:
     level = "note" if finding.level == "not-covered" else finding.level  # words that editors know
     lines = [f"{finding.place}: {level}: {_what(finding, language)} [{finding.code}]"]
+    if finding.option and finding.level != "not-covered":
+        lines.append(f"    {say('lint-report.option', language, finding.option)}")
     if finding.fix:
-        lines.append(f"    {say('lint-report.add' if finding.missing else 'lint-report.write', language)}")
+        lines.append(f"    {_to_do(finding, language)}")
         lines += [f"        {line}" for line in finding.fix.splitlines()]
     if finding.level == "note" and finding.runs:  # of code that is only looked at, the page says how to tell
         lines.append(f"    {say('lint-report.guard', language)}")
     if finding.level != "not-covered":
         lines.append(f"    {say('lint-report.why', language, finding.page)}")
     return [printable(line) for line in lines]
+
+
+def _to_do(finding: Finding, language: Language) -> str:
+    """What to do with the fix."""
+    keep = "keep" if finding.option else "add"
+    return say(f"lint-report.{keep if finding.change == 'add' else 'replace'}", language)
+
+
+def _message(finding: Finding) -> str:
+    """For a machine that shows it to a reader: what happens, what to do, and the page."""
+    lines = [_what(finding)]
+    if finding.fix:
+        lines += [say("lint-report.option", "en", finding.option)] * bool(finding.option)
+        lines.append(f"{_to_do(finding, 'en')} {finding.fix}")
+    return "\n".join((*lines, finding.page))
 
 
 def _what(finding: Finding, language: Language = "en") -> str:
@@ -74,7 +91,7 @@ def as_json(findings: Sequence[Finding]) -> str:
 def github(findings: Sequence[Finding]) -> str:
     return "\n".join(
         f"::{_GITHUB[finding.level]} file={_escaped(finding.file, True)},line={finding.line},title={finding.code}::"
-        + _escaped("\n".join(filter(None, (_what(finding), finding.fix and f"Write: {finding.fix}", finding.page))))
+        + _escaped(_message(finding))
         for finding in findings
     )
 
@@ -101,11 +118,7 @@ def sarif(findings: Sequence[Finding], site: str) -> str:
                 "ruleId": finding.code,
                 "ruleIndex": codes.index(finding.code),
                 "level": _SARIF[finding.level],
-                "message": {
-                    "text": "\n".join(
-                        filter(None, (_what(finding), finding.fix and f"Write: {finding.fix}", finding.page))
-                    )
-                },
+                "message": {"text": _message(finding)},
                 "locations": [
                     {
                         "physicalLocation": {

@@ -8,6 +8,7 @@ from readyonce.catalog import Catalog, Observed
 from readyonce.facts import Leaf
 from readyonce.frameworks import shown
 from readyonce.links import run_id
+from readyonce.lint.launch import SETTINGS, options_of
 from readyonce.rules import look_at
 from readyonce.schema import FrameworkFile
 
@@ -86,16 +87,12 @@ def _part(leaf: Leaf, here: list[Observed]) -> dict[str, Any]:
 
 
 def _forms(catalog: Catalog, framework: FrameworkFile) -> list[dict[str, Any]]:
-    """How checkpointing is made non-reentrant, by version."""
-    return [
-        {
-            "package": form.package or framework.package,
-            "since": form.since,
-            "before": form.before,
-            "language": form.language,
-            "code": shown(catalog, form),
-            "when": form.when.en if form.when else None,
-        }
-        for form in framework.forms
-        if form.setting == "checkpointing" and shown(catalog, form)
-    ]
+    """The options that make checkpointing non-reentrant, by version, however they are written."""
+    found = []
+    for form in framework.forms:
+        settings = options_of(shown(catalog, form), form.language) if form.setting == "checkpointing" else {}
+        settings = {name: value.lower() for name, value in settings.items() if name in SETTINGS and value}
+        versions = {"package": form.package or framework.package, "since": form.since, "before": form.before}
+        if settings and (one := {**versions, "in_file": form.language == "yaml", "settings": settings}) not in found:
+            found.append(one)
+    return found

@@ -49,6 +49,7 @@ class Word(NamedTuple):
     text: str  # what is not known stands as it is written
     line: int
     known: bool = True
+    written: str = ""  # with its quotes; empty where it is one of several words that a variable holds
 
 
 # The name, the values that were set (None: not known), and how they were: "", or added to a "text" or a "list".
@@ -278,9 +279,10 @@ class _Reader:
 
     def _word(self, split: bool = True) -> list[Word]:
         """The words that one word of the script stands for: none, one, or as many as its variables hold."""
-        begin = self.line
+        begin, start = self.line, self.at
         made, _ = self._words(split)
-        return [Word(_shown(word), begin, _MARK not in word) for word in made]
+        written = self.text[start : self.at] if len(made) == 1 else ""
+        return [Word(_shown(word), begin, _MARK not in word, written) for word in made]
 
     def _words(self, split: bool = True) -> tuple[list[str], bool]:
         """The same with what is not known marked, and whether it is all."""
