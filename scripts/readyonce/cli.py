@@ -205,7 +205,8 @@ def triage(options: argparse.Namespace) -> int:
             "jsonl": lambda: report.jsonl(answers, alike),
             "html": lambda: page.html(rules, answers, alike, options.lang),
         }
-        text = forms[options.format]()
+        # A file's name may hold bytes that are no UTF-8.
+        text = forms[options.format]().encode("utf-8", "backslashreplace").decode()
         if options.out:
             project.write_whole(Path(options.out), text)
         else:

@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 if TYPE_CHECKING:
     from readyonce.diagnose import Answer, Rules
@@ -173,7 +173,11 @@ class Unpacked:
         return b"".join(parts)
 
 
-def blocks(stream: BinaryIO | Unpacked) -> Iterator[bytes]:
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+def blocks(stream: Readable) -> Iterator[bytes]:
     """The bytes of a file; those of UTF-16 (a redirect in PowerShell) as UTF-8."""
     block = stream.read(BLOCK)
     if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

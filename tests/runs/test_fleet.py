@@ -21,7 +21,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from readyonce import articles, inputs
 from readyonce.fleet import engine, groups, report, sources, verdict
-from support.fleet import TRUTH, by_name, triage, truth, wrong
+from support.fleet import ODD, TRUTH, by_name, triage, truth, unreadable, written, wrong
 from support.fleet import told as answered
 from support.hosting import free_port
 from support.logs import ENGINE, RULES
@@ -92,13 +92,26 @@ def test_no_file_is_lost_or_read_twice():
     assert max(len(task) for task in tasks) <= 500 and max(len(task) for task in tasks) > 1
 
 
-def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, monkeypatch, nothing_left):
+def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, tmp_path_factory, nothing_left):
     lay(tmp_path, "slurm")
+    bad = tmp_path_factory.mktemp("bad")
+    written(bad, ODD | unreadable() | {os.fsdecode(b"\xff.log"): "KeyError: 1\n"})
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
         said = command("triage", str(tmp_path), "--format", "jsonl", "--on", cluster.scheduler_address)
         assert said.returncode == 1 and not said.stderr, said.stderr
         loop = triage({str(tmp_path / name.removeprefix("slurm/")): data for name, data in of("slurm").items()})
         assert [json.loads(line) for line in said.stdout.splitlines()] == rows(loop)
+        # Bad files beside them: each is named with a reason, and the others have the same answers.
+        expected = [row | {"group": None} for row in rows(loop)]  # a group is one of all failures
+        for on in ([], ["--on", cluster.scheduler_address]):
+            out = tmp_path_factory.mktemp("out") / "report.jsonl"
+            said = command("triage", str(tmp_path), str(bad), "--format", "jsonl", "--out", str(out), *on)
+            assert said.returncode == 2 and "Traceback" not in said.stderr, said.stderr
+            for name in unreadable():
+                assert re.search(rf"^readyonce: {re.escape(f'{bad}/{name}')}.*: .+$", said.stderr, re.M), said.stderr
+            found = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+            others = [row | {"group": None} for row in found if not row["job"].startswith(str(bad))]
+            assert others == expected and len(found) > len(others) + len(ODD) / 2
         with Client(cluster) as client:
             assert sum(client.run(lambda: engine._rules.cache_info().misses).values()), "no worker has read a file"
             # A worker that cannot import what it is to run.
@@ -189,6 +202,10 @@ def test_parquet_holds_what_json_lines_hold(tmp_path):
         row["fix"] = row["fix"] and row["fix"]["text"]
     assert pyarrow.parquet.read_table(tmp_path / "r.parquet").to_pylist() == expected
     assert sum(row["fix"] is not None for row in expected) > 5
+    # A file's name may hold bytes that are no UTF-8, and what some take for the end of a line.
+    (answer,) = triage({os.fsdecode("\u2028".encode() + b"\xff.log"): KNOWN.encode()})
+    report.parquet([answer], [], str(tmp_path / "r.parquet"))
+    assert len(pyarrow.parquet.read_table(tmp_path / "r.parquet").to_pylist()) == 1
     said = command("triage", str(tmp_path / "logs"), "--format", "parquet")
     assert said.returncode == 2 and "--out" in said.stderr
 

@@ -5,8 +5,10 @@ A job is one run; a case is a job in one of its layouts, and is known by `LAYOUT
 
 from __future__ import annotations
 
+import io
 import re
 import tarfile
+import zipfile
 from functools import cache
 
 import yaml
@@ -37,6 +39,62 @@ def truth() -> dict[str, bytes]:
 def triage(files):
     """The answers for files that are held as name → bytes: a plain loop, of one process."""
     return verdict.answers(read(ENGINE, iter([data]), name, layout.place(name)) for name, data in files.items())
+
+
+REPORT = "Root Cause (first observed failure):\n[0]:\n  rank      : {} (local_rank: 0)\n  exitcode  : {} (pid: 5)\n"
+FAILED = "failed (exitcode: {}) local_rank: 0 (pid: 5) of binary: python\n"
+LONG = "9" * 5000  # more digits than `int` takes
+# Lines of launchers with something else where a number is expected: they say nothing, and the file is read.
+ODD = {
+    "exit-code.log": REPORT.format(0, "abc"),
+    "long-exit-code.log": REPORT.format(0, LONG),
+    "rank.log": REPORT.format("²", 1),
+    "long-rank.log": REPORT.format(LONG, 1),
+    "long-failed.log": FAILED.format(LONG),
+    "long-signal.log": f"Received {LONG} death signal, shutting down workers\n",
+    "tasks.log": "srun: error: n1: tasks 1-2-3: Exited with exit code 1\n",
+    "long-tasks.log": f"srun: error: n1: tasks 0-{LONG},{LONG}: Exited with exit code {LONG}\n",
+    "pods/ml_job-²_u-1/pytorch/0.log": "KeyError: 1\n",
+    "time/error.json": '{"message": {"message": "KeyError: 1", "extraInfo": {"timestamp": ' + LONG[:400] + "}}}",
+    "letter/error.json": r'{"message": "KeyError: \ud800"}',
+}
+
+
+def damaged(method, flipped, text):
+    """A .zip of a file with a bit flipped in its packed bytes, between two whole files."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        for name, content in (
+            ("before.log", b"KeyError: 1\n"),
+            ("damaged.log", text),
+            ("behind.log", b"KeyError: 2\n"),
+        ):
+            archive.writestr(name, content)
+        entry = archive.getinfo("damaged.log")
+    data = bytearray(made.getvalue())
+    begin = entry.header_offset + 30 + len(entry.filename)
+    data[begin + flipped % entry.compress_size] ^= 1 << flipped % 8
+    return bytes(data)
+
+
+def unreadable():
+    """name → bytes, of files that cannot be read, or not to their end; each has to be named."""
+    text = b"".join(b"step %d: %d\n" % (n, n * 7919 % 10_007) for n in range(200))
+    return {
+        "deep/error.json": b"[" * 100_000,
+        "ranges.log": f"x\nsrun: error: n1: tasks {','.join(['0-65536'] * 20)}: Exited with exit code 1\n".encode(),
+        "deflate.zip": damaged(zipfile.ZIP_DEFLATED, 1, text),
+        "lzma.zip": damaged(zipfile.ZIP_LZMA, 2, text),
+    }
+
+
+def written(folder, files):
+    """The same as files; their paths."""
+    paths = [folder / name for name in files]
+    for path, data in zip(paths, files.values(), strict=True):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+    return paths
 
 
 def by_name(answers, kind):

@@ -5,6 +5,9 @@ import gzip
 import hashlib
 import io
 import json
+import lzma
+import os
+import random
 import re
 import shlex
 import subprocess
@@ -12,15 +15,33 @@ import sys
 import tarfile
 import tomllib
 import zipfile
+import zlib
 from collections import Counter
 
 import pytest
 
 from readyonce import cli, inputs
-from readyonce.fleet import engine, groups, layout, page, report, sources, verdict
+from readyonce.fleet import engine, groups, layout, page, reading, report, sources, verdict
 from readyonce.fleet.groups import Group
-from readyonce.fleet.reading import BLOCK, KEPT, Reading, read
-from support.fleet import HELD_OUT, JOBS, LAYOUTS, TRUTH, faults, figures, other_families, told, triage, truth
+from readyonce.fleet.reading import BLOCK, ENDED, KEPT, Reading, read
+from support.fleet import (
+    FAILED,
+    HELD_OUT,
+    JOBS,
+    LAYOUTS,
+    ODD,
+    REPORT,
+    TRUTH,
+    damaged,
+    faults,
+    figures,
+    other_families,
+    told,
+    triage,
+    truth,
+    unreadable,
+    written,
+)
 from support.logs import ENGINE, LOGS, RULES
 from support.logs import read as read_log
 from support.project import ROOT, command
@@ -220,7 +241,7 @@ def test_what_cannot_be_read_is_named_and_costs_the_others_nothing(tmp_path):
     (tmp_path / "weights.bin").write_bytes(b"\0\1" * 999)
     (tmp_path / "broken.zip").write_bytes(b"PK\3\4" + b"x" * 99)
     with tarfile.open(tmp_path / "broken.tar", "w") as tar:
-        entry = tarfile.TarInfo("rank_0.log")
+        entry = tarfile.TarInfo("train.log")
         entry.size = 100_000
         tar.addfile(entry, io.BytesIO(b"x" * 100_000))
     whole = (tmp_path / "broken.tar").read_bytes()
@@ -234,6 +255,161 @@ def test_what_cannot_be_read_is_named_and_costs_the_others_nothing(tmp_path):
     answers = {it.job.rpartition("/")[2]: it for it in verdict.answers(found.values())}
     assert answers["good.log"].first.family == answers["cut.log"].first.family == "ddp-ready-twice"
     assert answers["empty.log"].outcome == "empty"
+
+
+def test_a_bad_file_costs_no_other_file_its_answer(tmp_path):
+    good = written(tmp_path, {"job/rank_0.log": "step 1\n", "job/rank_1.log": ERROR})
+    (expected,) = verdict.answers(of_files(*good))
+    odd, bad = written(tmp_path / "odd", ODD), written(tmp_path / "bad", unreadable())
+    found = of_files(*odd, *bad, *good)
+    answers = {it.job: it for it in verdict.answers(found)}
+    assert answers[expected.job].to_json() == expected.to_json()
+    assert not [(it.file, it.fault) for it in found if it.file in map(str, odd) and it.fault]
+    for path in bad:
+        assert any(it.file.startswith(str(path)) and it.fault for it in found), path.name
+    for path in bad[2:]:  # the whole files of an archive
+        for name in ("before.log", "behind.log"):
+            assert answers[f"{path}/{name}"].first.message.startswith("KeyError"), path
+
+
+@pytest.mark.parametrize("error", [ValueError, RecursionError, MemoryError, zlib.error, lzma.LZMAError])
+@pytest.mark.parametrize("place", ["_said", "_Kept.take", "_Sorting.take"])
+def test_whatever_ends_the_reading_of_a_file_is_told_with_its_name(error, place, tmp_path, monkeypatch):
+    owner = reading if "." not in place else getattr(reading, place.split(".")[0])
+    whole = getattr(owner, place.split(".")[-1])
+
+    def fails(*arguments):
+        if (
+            any(b"bad" in part for part in arguments if isinstance(part, bytes))
+            or str(tmp_path / "bad.log") in arguments
+        ):
+            raise error("no more")
+        return whole(*arguments)
+
+    monkeypatch.setattr(owner, place.split(".")[-1], fails)
+    found = of_files(*written(tmp_path, {"a.log": ERROR, "bad.log": "bad\n", "c.log": ERROR}))
+    assert [bool(it.fault) for it in found] == [False, True, False]
+    assert found[1].file.endswith("bad.log") and "no more" in found[1].fault
+    assert [it.first.family for it in verdict.answers([found[0], found[2]])] == ["ddp-ready-twice"] * 2
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2, zipfile.ZIP_STORED])
+def test_a_flipped_bit_in_an_archive_costs_the_other_files_nothing(method, tmp_path):
+    chance, path = random.Random(38), tmp_path / "logs.zip"
+    text = b"".join(b"step %d: %d\n" % (n, n * 7919 % 10_007) for n in range(200))
+    for flipped in chance.sample(range(2000), 25):
+        path.write_bytes(damaged(method, flipped, text))
+        found = {it.file.rpartition("/")[2]: it for it in of_files(path)}
+        assert found["damaged.log"].fault, flipped
+        answers = {it.job.rpartition("/")[2]: it for it in verdict.answers(found.values())}
+        assert [answers[f"{name}.log"].first.message for name in ("before", "behind")] == ["KeyError: 1", "KeyError: 2"]
+
+
+def test_what_stands_before_the_damage_in_an_archive_is_read(tmp_path):
+    text = ERROR + b"".join(hashlib.sha512(b"%d" % n).hexdigest().encode() + b"\n" for n in range(8000))
+    path = tmp_path / "logs.zip"
+    for bits in range(3):
+        path.write_bytes(damaged(zipfile.ZIP_DEFLATED, 400_000 + bits, text))
+        (it,) = (it for it in of_files(path) if it.file.endswith("damaged.log"))
+        assert "cut or damaged" in it.fault and it.streams[0].family == "ddp-ready-twice"
+
+
+def test_a_packed_file_in_an_archive_that_is_no_log_costs_the_others_nothing(tmp_path):
+    """A checkpoint of torch's is a .zip, and a .tar cannot be read backwards."""
+    checkpoint = damaged(zipfile.ZIP_STORED, 0, b"\0" * 50_000)
+    with tarfile.open(tmp_path / "run.tar", "w") as tar:
+        for name, data in (("model.pt", checkpoint), ("train.log", ERROR)):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+    found = {it.file.rpartition("/")[2]: it for it in of_files(tmp_path / "run.tar")}
+    assert found["model.pt"].fault and found["train.log"].streams[0].family == "ddp-ready-twice"
+
+
+def test_numbers_that_are_none_in_a_launcher_s_words_end_no_reading():
+    chance = random.Random(38)
+    odd = (b"abc", "²".encode(), "٣".encode(), b"9" * 5000, b"-", b"1-2-3", b"", b"1e9")
+    launcher = b"".join(text.encode() for text in ODD.values())
+    numbers = [*re.finditer(rb"\d+", launcher)]
+    for seed in range(60):
+        text = launcher
+        for found in sorted(chance.sample(numbers, 6), key=lambda it: -it.start()):
+            text = text[: found.start()] + chance.choice(odd) + text[found.end() :]
+        it = read(ENGINE, iter([text]), "train.log", layout.place("train.log"))
+        assert not it.fault, (seed, it.fault)
+        verdict.answers([it])
+
+
+def test_a_name_says_no_number_that_is_none(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for number in ("²", "9" * 250, "9" * 5000):
+            archive.writestr(f"none_abcd1234/attempt_{number}/{number}/stderr.log", ERROR)
+            archive.writestr(f"pods/ml_job-{number}-worker-0_u-1/pytorch/{number}.log", ERROR)
+    found = of_files(tmp_path / "a.zip")
+    assert len(found) == 6 and not any(it.fault for it in found)
+    assert {it.first.family for it in verdict.answers(found)} == {"ddp-ready-twice"}
+
+
+# ------------------------------------------------------------------------------ work and memory
+
+
+BEGUN = 'Traceback (most recent call last):\n  File "t.py", line 3, in f\n'
+GONE = f"{BEGUN}RuntimeError: Connection reset by peer\n"
+LOGGER = "2026-01-01 00:00:01 ERROR step failed\n"
+CHAIN = "\nDuring handling of the above exception, another exception occurred:\n\n"
+# What a loop that tries again writes each time, and what a launcher writes of many ranks.
+AGAIN = {
+    "one-error": "ValueError: bad {0}\n",
+    "one-traceback": BEGUN + "ValueError: bad {0}\n",
+    "logged": LOGGER + BEGUN + "ValueError: bad {0}\n",
+    "two-errors": LOGGER + BEGUN + "ValueError: bad {0}\n" + BEGUN + "KeyError: {0}\n",
+    "two-errors-one-follows": LOGGER + BEGUN + "ValueError: bad {0}\n" + GONE,
+    "two-lines-one-follows": "ValueError: bad {0}\nRuntimeError: Connection reset by peer\n",
+    "consequence": "Watchdog caught collective operation timeout: {0}\n" + BEGUN + "ValueError: bad {0}\n" + GONE,
+    "handled": GONE + CHAIN + BEGUN + "ValueError: bad {0}\n",
+    "aside": "Exception in thread Thread-1:\n" + BEGUN + "ValueError: bad {0}\n" + GONE,
+    "long-lines": "x" * 2000 + " ValueError: bad {0}\n" + GONE,
+    "ranks": "[rank{0}]: ValueError: bad\n",
+    "attempts": FAILED.format(1) + "[default0]:ValueError: bad {0}\n",
+    "tasks": "srun: error: n1: tasks {0},{0}-{0}: Killed\n",
+    "report": REPORT.format("{0}", 1),
+}
+
+
+def work(text, most):
+    """How many lines of the package run until there is an answer; it ends above `most`."""
+    count = 0
+
+    def line(frame, event, argument):
+        nonlocal count
+        count += 1
+        assert count <= most
+        return line
+
+    before = sys.gettrace()
+    sys.settrace(lambda frame, *_: line if f"{os.sep}readyonce{os.sep}" in frame.f_code.co_filename else None)
+    try:
+        it = read(ENGINE, iter([text.encode()]), "train.log", layout.place("train.log"))
+        verdict.answers([it])
+    finally:
+        sys.settrace(before)
+    return count
+
+
+@pytest.mark.parametrize("kind", AGAIN)
+def test_twice_as_long_a_log_takes_twice_the_work(kind):
+    short, long = ("".join(map(AGAIN[kind].format, range(times))) for times in (200, 400))
+    once = work(short, 5000 * short.count("\n"))
+    assert work(long, int(2.3 * once)) <= 2.3 * once
+
+
+def test_a_range_in_a_log_does_not_decide_how_much_is_made():
+    line = "srun: error: n1: tasks {}: Exited with exit code 1\n"
+    for text in (line.format(",".join(["0-65536"] * 20)), line.format("0-65536") * 20, line.format("0-999999999")):
+        it = read(ENGINE, iter([text.encode()]), "train.log", layout.place("train.log"))
+        assert len(it.ended) == ENDED and str(ENDED) in it.fault
+    it = read(ENGINE, iter([line.format("0-9999").encode() * 3]), "train.log", layout.place("train.log"))
+    assert not it.fault and {ended.rank for ended in it.ended} == {*range(10_000)}
 
 
 def test_a_packed_log_of_any_size_is_read_whole(tmp_path):

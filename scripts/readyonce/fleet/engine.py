@@ -84,8 +84,6 @@ def each(names: list[str], rules: str, language: Language) -> list[Reading]:
                     blocks.fault and f"it is cut or damaged ({blocks.fault}): read as far as it goes"
                 )
                 found.append(reading)
-        except Exception as error:
-            if not isinstance(error, OSError) and "://" not in name:
-                raise  # of a store any error may come
-            found.append(Reading(name, fault=str(getattr(error, "strerror", None) or error or type(error).__name__)))
+        except Exception as error:  # each store and each form of packing has errors of its own
+            found.append(Reading(name, fault=sources.reason(error)))
     return found

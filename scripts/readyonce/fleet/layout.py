@@ -32,14 +32,16 @@ class Job:
     files: dict[str, Place] = field(default_factory=dict)
 
 
+LONGEST = 1024  # letters of a name that is looked into: an archive may hold any, and the patterns take their square
+
 # torchrun --log-dir: LOG_DIR/RUN-ID_RANDOM/attempt_N/LOCAL_RANK/stderr.log
 _TORCHRUN = re.compile(
-    r"(?:^|(?P<above>.*)/)(?P<run>[^/]+)_[a-z0-9_]{8}/attempt_(?P<attempt>\d+)/(?P<local>\d+)/(?:stdout\.log|stderr\.log|error\.json)$"
+    r"(?:^|(?P<above>.*)/)(?P<run>[^/]+)_[a-z0-9_]{8}/attempt_(?P<attempt>\d{1,9})/(?P<local>\d{1,9})/(?:stdout\.log|stderr\.log|error\.json)$"
 )
 _OF_NODE = re.compile(r"(?:^|/)(?P<node>(?:node|host|worker|machine)[-_.]?\d+)(?:/.*)?$")
 # Kubernetes: on a node's disk, or saved by name with `kubectl logs`; the roles are those of the training operators.
 _ON_DISK = re.compile(
-    r"(?:^|/)(?:pods/(?P<space>[^/_]+)_(?P<pod>[^/_]+)_[^/]+/(?P<container>[^/]+)/(?P<restart>\d+)\.log[^/]*"
+    r"(?:^|/)(?:pods/(?P<space>[^/_]+)_(?P<pod>[^/_]+)_[^/]+/(?P<container>[^/]+)/(?P<restart>\d{1,9})\.log[^/]*"
     r"|containers/(?P<pod2>[^/_]+)_(?P<space2>[^/_]+)_(?P<container2>.+)-[0-9a-f]{12,64}\.log)$"
 )
 _POD = re.compile(r"(?P<job>.+)-(?P<role>master|worker|launcher|chief)-(?P<index>\d+|[a-z0-9]{5})$")
@@ -54,8 +56,15 @@ _SWIFT = re.compile(r"(?P<job>(?:.*/)?v\d+-\d{8}-\d{6})(?:/.*)?$")
 _ENDING = re.compile(r"(?:\.(?:log|out|err|txt|jsonl?|std(?:out|err)|gz|zst|[0-9](?=\.|$)))+$")
 
 
+def small_int(text: str) -> int | None:
+    """A number of at most nine decimal digits, else None: `int` and `isdigit` do not agree, and `int` refuses long ones."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
+
+
 def place(name: str) -> Place:
     """Where a file stands, by a name with `/` between its parts."""
+    if len(name) > LONGEST:
+        return Place("file", name)
     folder, _, base = name.rpartition("/")
     if found := _TORCHRUN.search(re.sub(r"\.(gz|zst)$", "", name)):
         above = found["above"] or ""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,7 +17,8 @@ from itertools import islice
 from typing import Any
 
 from readyonce import diagnose
-from readyonce.fleet.layout import Place
+from readyonce.fleet.layout import Place, small_int
+from readyonce.fleet.sources import reason
 from readyonce.project import Language
 
 # Words of which one stands on every line that matters or just below it: Python's, NCCL's, torchrun's, HCCL's. Each is looked
@@ -29,6 +32,7 @@ KEPT = 2 << 20  # all that is kept of a file but for its end; a log may say the 
 LINE = 4 << 10  # of a line
 CROSSED = 5  # lines by which standard output may come behind the error that followed it
 MARKS = 40  # moments that ranks share, by which their clocks are compared
+ENDED = 1 << 17  # ends of processes that are kept of a file: a launcher names thousands of ranks in a few letters
 
 # An exception whose text has one of these says that somebody else is gone or late; more of them in the rules.
 GONE = (
@@ -56,11 +60,12 @@ _EXCEPTION = re.compile(
 )  # not in quote marks: a guide may name one
 _NUMBER = re.compile(rb"\d+\.\d+(?:e[+-]?\d+)?|0x[0-9a-f]+")
 
-_FAILED = re.compile(rb"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
-_FORCED = re.compile(rb"Unable to shutdown process (\d+) via")
-_FIELD = re.compile(rb"^\s*(host|rank|exitcode)\s+: (\S+)(?: \((?:local_rank|pid): (\d+)\))?")
+_FAILED = re.compile(rb"failed \(exitcode: (-?\d{1,9})\) local_rank: (\d{1,9}) \(pid: (\d{1,9})\)")
+_FORCED = re.compile(rb"Unable to shutdown process (\d{1,9}) via")
+_FIELD = re.compile(rb"^\s*(host|rank|exitcode)\s+: (\S+)(?: \((?:local_rank|pid): (\d{1,9})\))?")
 _QUOTE = re.compile(rb"^\s+traceback : ")
-_STOPPED = re.compile(rb"Received (\d+) death signal, shutting down workers")
+_STOPPED = re.compile(rb"Received (\d{1,9}) death signal, shutting down workers")
+_TRACEBACK = b"Traceback (most recent call last)"
 _CHAINED = (b"During handling of the above exception", b"The above exception was the direct cause")
 _ASIDE = (b"Exception ignored in", b"Exception in thread")  # a traceback that ends no process
 _LOGGED = re.compile(rb"(?i)\b(?:warn(?:ing)?|error|critical|exception)\b")
@@ -69,7 +74,7 @@ _REST = re.compile(
     rb"\s|$|Traceback |\[[WEIF]\d{4} |During handling of|The above exception|[\w.]+(?:Error|Exception)\b"
 )
 _RULE = re.compile(rb"-{10}|={10}|\[\d+\]:")
-_SRUN = re.compile(rb"srun: error: (\S+): tasks? ([\d,-]+): (?:Exited with exit code (\d+)|(\w+))")
+_SRUN = re.compile(rb"srun: error: (\S+): tasks? ([\d,-]+): (?:Exited with exit code (\d{1,9})\b|(\w+))")
 _SIGNALS = {b"Killed": -9, b"Terminated": -15, b"Aborted": -6, b"Segmentation": -11}
 
 
@@ -126,18 +131,27 @@ class Reading:
 
 
 def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place, language: Language = "en") -> Reading:
-    """Raises what `blocks` raises."""
-    reading, kept = Reading(file), _Kept()
+    """Raises nothing: what ends the reading is told in `fault`, and what was read before it is kept."""
+    reading = Reading(file)
+    try:
+        _read(rules, blocks, reading, place, language)
+    except Exception as error:  # a text may hold anything, and the other files are to be answered
+        reading.fault = f"it cannot be read to its end ({reason(error)})"
+    return reading
+
+
+def _read(rules: diagnose.Rules, blocks: Iterator[bytes], reading: Reading, place: Place, language: Language) -> None:
+    file, kept = reading.file, _Kept()
     for block in blocks:
         kept.take(block)
         if kept.binary:
             reading.fault = "it is binary, not a log"
-            return reading
+            return
     rows = kept.rows()
     reading.size, reading.lines = kept.size, kept.line
     if file.rpartition("/")[2].startswith("error.json"):
         reading.streams += _recorded(rules, b"\n".join(text for _, text in rows), file, place, language)
-        return reading
+        return
     sorting = _Sorting(place, not place.by_rank and _numbered(rows), reading)
     for number, text in rows:
         sorting.take(number, text)
@@ -147,7 +161,6 @@ def read(rules: diagnose.Rules, blocks: Iterator[bytes], file: str, place: Place
     clues = {clue for clue in rules.clues if clue in squeezed} if squeezed else set()
     for stream, own_rows in sorting.streams():
         reading.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
-    return reading
 
 
 class _Kept:
@@ -318,20 +331,27 @@ class _Sorting:
             self.report = {"root": False}
         elif self.report and (found := _FIELD.match(text)):
             name, value = found[1].decode(), found[2].decode(errors="replace")
+            number_said = small_int(value)
             if name == "host":
                 self.report["node"] = value
-            elif name == "rank" and value.isdigit() and found[3]:
-                self.report |= {"rank": int(value), "local": int(found[3])}
-                self.ranks[int(found[3])] = int(value)
-            elif name == "exitcode" and "rank" in self.report and found[3]:
+            elif number_said is None or not found[3]:
+                pass
+            elif name == "rank" and number_said >= 0:
+                self.report |= {"rank": number_said, "local": int(found[3])}
+                self.ranks[int(found[3])] = number_said
+            elif name == "exitcode" and "rank" in self.report:
                 report = self.report
                 self._ended(
-                    report["rank"], report["local"], int(value), int(found[3]), report.get("node"), report["root"]
+                    report["rank"], report["local"], number_said, int(found[3]), report.get("node"), report["root"]
                 )
         elif found := _SRUN.search(text):
             code = int(found[3]) if found[3] else _SIGNALS.get(found[4], 1)
-            for rank in _range(found[2].decode()):
-                self._ended(rank, None, code, 0, found[1].decode(errors="replace"))
+            for ranks in _ranges(found[2].decode()):
+                room = max(0, ENDED - len(self.reading.ended))
+                if len(ranks) > room:
+                    self.reading.fault = f"it names more than {ENDED} ends of processes: the others are left out"
+                for rank in ranks[:room]:
+                    self._ended(rank, None, code, 0, found[1].decode(errors="replace"))
 
     def _ended(
         self, rank: int | None, local: int | None, code: int, pid: int, node: str | None, root: bool = False
@@ -359,12 +379,13 @@ class _Sorting:
                 ended.rank = self.ranks.get(ended.local)
 
 
-def _range(text: str) -> Iterator[int]:
+def _ranges(text: str) -> Iterator[range]:
     """Slurm's `0,2-4`."""
     for part in text.split(","):
         low, _, high = part.partition("-")
-        if low.isdigit():
-            yield from range(int(low), min(int(high or low), int(low) + 65536) + 1)
+        first, last = small_int(low), small_int(high or low)
+        if first is not None and last is not None:
+            yield range(first, last + 1)
 
 
 # ------------------------------------------------------------------------------ what one rank says
@@ -391,13 +412,14 @@ def _said(
         return stream
     found = diagnose.Findings(clues=set(clues))
     found.read(rules, whole)
-    index = _judge(rules, stream, found, rows, file, language)
+    tracebacks = _Tracebacks(rows, stamps[-1][0] if stamps else -1)
+    index = _judge(rules, stream, found, rows, tracebacks, file, language)
     if index is None:
         return stream
     stream.line = rows[index][0]
     stream.message = stream.message or " ".join(rows[index][1].decode("utf-8", "replace").split())[:300]
     stream.passing = stream.line < end_from
-    stream.logged = stream.state == "own" and _logged(rows, index)
+    stream.logged = stream.state == "own" and tracebacks.logged(index)
     # What one process writes to its two streams may arrive crossed.
     stream.at = max((at for i, at in stamps if i <= index + CROSSED), default=stream.first)
     return stream
@@ -408,6 +430,7 @@ def _judge(
     stream: Stream,
     found: diagnose.Findings,
     rows: list[tuple[int, bytes]],
+    tracebacks: _Tracebacks,
     file: str,
     language: Language,
 ) -> int | None:
@@ -428,10 +451,10 @@ def _judge(
         (own if line in found.causes and not gone else follows).append(line - 1)
         stream.late = stream.late or any(word in text for word in LATE)
     # An error that arose while another was handled follows from that one.
-    tried = [i for i in own if any(_leads_to(rows[f:i]) for f in follows if f < i)]
+    tried = {i for i in own if follows and tracebacks.chained(follows[0], i)}
     follows = sorted({*follows, *tried})
     own = [i for i in own if i not in tried]
-    survived = [i for i in own if _survived(rows, i, follows)]
+    survived = {i for i in own if tracebacks.survived(i, follows)}
     if survived and (follows or late or len(survived) < len(own)):
         own = [i for i in own if i not in survived]
     if own and not (late and late[0] - 1 < own[0]):
@@ -440,41 +463,51 @@ def _judge(
     if late or follows:
         stream.state, stream.late = "follow", stream.late or bool(late)
         return late[0] - 1 if late else follows[0]
-    begun = [index for index, (_, text) in enumerate(rows) if b"Traceback (most recent call last)" in text]
+    begun = tracebacks.begun
     if begun and not any(_EXCEPTION.search(text) for _, text in rows[begun[-1] :]):
         stream.state = "cut"
         return begun[-1]
     return None
 
 
-def _leads_to(rows: list[tuple[int, bytes]]) -> bool:
-    """Whether these lines, from one error to the next, say that the second arose from the first."""
-    begun = [index for index, (_, text) in enumerate(rows) if b"Traceback (most recent call last)" in text]
-    return bool(begun) and any(chain in text for _, text in rows[: begun[-1]] for chain in _CHAINED)
+class _Tracebacks:
+    """Where in a stream tracebacks begin and how they are joined. A question about two errors is answered by bisection,
+    since a loop that tries again may log thousands of them."""
+
+    def __init__(self, rows: list[tuple[int, bytes]], last_stamp: int):
+        self.begun = [index for index, (_, text) in enumerate(rows) if _TRACEBACK in text]
+        self._chained = [index for index, (_, text) in enumerate(rows) if any(words in text for words in _CHAINED)]
+        aside = [index for index, (_, text) in enumerate(rows) if any(words in text for words in _ASIDE)]
+        self._joined = sorted([*self._chained, *aside])
+        heads = ((index, rows[index - 1][1]) for index in self.begun if index)
+        # Those that a logger wrote, in a line with a time and a level.
+        self._by_logger = {index for index, head in heads if _stamp(head) is not None and _LOGGED.search(head)}
+        self._last_stamp, self._count = last_stamp, len(rows)
+
+    def chained(self, first: int, second: int) -> bool:
+        """Whether the lines between two errors say that the second arose while one from the first on was handled."""
+        return first <= _before(self._chained, _before(self.begun, second))
+
+    def survived(self, index: int, follows: list[int]) -> bool:
+        """Whether the process went on after this error: it was logged, or another one, with a traceback of its own, came later."""
+        later = _behind(follows, _behind(self.begun, index))
+        return self.logged(index) or later <= min(_behind(self._joined, index), self._count)
+
+    def logged(self, index: int) -> bool:
+        """Whether a logger wrote the traceback that ends here, and the process wrote more."""
+        return _before(self.begun, index + 1) in self._by_logger and index < self._last_stamp
 
 
-def _survived(rows: list[tuple[int, bytes]], index: int, follows: list[int]) -> bool:
-    """Whether the process went on after this error: it was logged, or another one, with a traceback of its own, came later."""
-    if _logged(rows, index):
-        return True
-    for later in (row for row in follows if row > index):
-        between = rows[index + 1 : later]
-        if any(b"Traceback (most recent call last)" in text for _, text in between) and not any(
-            word in text for _, text in between for word in (*_CHAINED, *_ASIDE)
-        ):
-            return True
-    return False
+def _before(places: list[int], index: int) -> int:
+    """The last of the places before this one, else -1."""
+    at = bisect_left(places, index)
+    return places[at - 1] if at else -1
 
 
-def _logged(rows: list[tuple[int, bytes]], index: int) -> bool:
-    """Whether a logger wrote the traceback that ends here, in a line with a time and a level, and the process wrote more."""
-    begun = next((i for i in range(index, -1, -1) if b"Traceback (most recent call last)" in rows[i][1]), None)
-    if not begun:
-        return False
-    head = rows[begun - 1][1]
-    if _stamp(head) is None or not _LOGGED.search(head):
-        return False
-    return any(_stamp(text) is not None for _, text in rows[index + 1 :])
+def _behind(places: list[int], index: int) -> int:
+    """The first of the places behind this one, else a number that is greater than all."""
+    at = bisect_right(places, index)
+    return places[at] if at < len(places) else sys.maxsize
 
 
 def _recorded(rules: diagnose.Rules, text: bytes, file: str, place: Place, language: Language) -> Iterator[Stream]:
@@ -484,9 +517,9 @@ def _recorded(rules: diagnose.Rules, text: bytes, file: str, place: Place, langu
         if isinstance(message, str):
             message = {"message": message}
         more = message.get("extraInfo") or {}
-        stack = str(more.get("py_callstack") or message["message"]).encode()
+        stack = str(more.get("py_callstack") or message["message"]).encode(errors="replace")
         exact = float(more["timestamp"]) if "timestamp" in more else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError):
         return  # half a file: the log beside it has the same
     stream = Stream(place.rank, place.local, place.attempt or 0)
     rows = list(enumerate(stack.split(b"\n"), 1))

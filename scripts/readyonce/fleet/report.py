@@ -38,7 +38,7 @@ def parquet(answers: list[Answer], groups: list[Group], path: str) -> None:
         from pyarrow.parquet import write_table
     except ImportError:
         raise inputs.Unusable(f"--format parquet needs pyarrow. Install it: {HOW}") from None
-    rows = [json.loads(line) for line in jsonl(answers, groups).splitlines()]
+    rows = [json.loads(line) for line in jsonl(answers, groups).encode("utf-8", "replace").splitlines()]
     for row in rows:
         row["fix"] = row["fix"] and row["fix"]["text"]  # its forms differ from family to family
     write_table(pyarrow.Table.from_pylist(rows), path)

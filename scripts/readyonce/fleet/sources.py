@@ -11,6 +11,7 @@ import os
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import IO, Any
 
 from readyonce import inputs
@@ -64,18 +65,31 @@ def _remote(address: str) -> dict[str, int]:
     return sizes
 
 
+def reason(error: Exception) -> str:
+    """Why a file cannot be read."""
+    return str(getattr(error, "strerror", None) or error or type(error).__name__)
+
+
 class Blocks:
     """The bytes of one file, in blocks. `fault` says afterwards why they end too early."""
 
-    def __init__(self, stream: Any):
-        self._stream, self.fault = stream, ""
+    def __init__(self, stream: Any, fault: str = ""):
+        self._stream, self.fault = stream, fault
 
     def __iter__(self) -> Iterator[bytes]:
+        yield from inputs.blocks(self)
+        self.fault = self.fault or getattr(self._stream, "fault", "")
+
+    def read(self, size: int) -> bytes:
+        """What comes before an error is handed on; a package of compression has errors of its own."""
+        parts: list[bytes] = []
         try:
-            yield from inputs.blocks(self._stream)
-            self.fault = getattr(self._stream, "fault", "")
-        except Exception as error:  # a package of compression has errors of its own; what came before is read
-            self.fault = str(error) or type(error).__name__
+            while size > 0 and not self.fault and (part := self._stream.read1(min(size, inputs.STEP))):
+                parts.append(part)
+                size -= len(part)
+        except Exception as error:
+            self.fault = reason(error)
+        return b"".join(parts)
 
 
 def files(name: str) -> Iterator[tuple[str, Blocks]]:
@@ -137,7 +151,7 @@ class _Both:
     """Reads from a buffer, and tells of the fault below it."""
 
     def __init__(self, stream: Any, below: Any):
-        self.read, self._below = stream.read, below
+        self.read1, self._below = stream.read1, below
 
     @property
     def fault(self) -> str:
@@ -184,8 +198,8 @@ def _tarred(name: str, stream: Any) -> Iterator[tuple[str, Blocks]]:
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
-                if member.isfile() and (file := archive.extractfile(member)):
-                    yield from _within(f"{name}/{member.name.removeprefix('./')}", file)
+                if member.isfile():
+                    yield from _member(f"{name}/{member.name.removeprefix('./')}", partial(archive.extractfile, member))
     except (tarfile.TarError, EOFError) as error:
         raise OSError(None, f"the archive is cut or damaged ({error})") from None
 
@@ -195,7 +209,17 @@ def _zipped(name: str, raw: IO[bytes]) -> Iterator[tuple[str, Blocks]]:
         with zipfile.ZipFile(raw) as archive:
             for member in archive.infolist():
                 if not member.is_dir():
-                    with archive.open(member) as file:
-                        yield from _within(f"{name}/{member.filename}", file)
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+                    yield from _member(f"{name}/{member.filename}", partial(archive.open, member))
+    except (zipfile.BadZipFile, EOFError) as error:
         raise OSError(None, f"the archive is cut or damaged ({error})") from None
+
+
+def _member(name: str, opened: Callable[[], Any]) -> Iterator[tuple[str, Blocks]]:
+    """What a file in an archive holds; one that cannot be opened or unpacked costs the others nothing."""
+    try:
+        with opened() as file:
+            yield from _within(name, file)
+    except RecursionError:
+        raise  # an archive that holds itself
+    except Exception as error:
+        yield name, Blocks(None, reason(error))

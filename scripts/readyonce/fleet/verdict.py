@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from readyonce.fleet import layout
-from readyonce.fleet.layout import Job, Place
+from readyonce.fleet.layout import Job, Place, small_int
 from readyonce.fleet.reading import Ended, Reading, Stream
 
 TERM, ABORT = -15, -6
@@ -125,7 +125,10 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
         by_attempt = by_attempt or defaultdict(dict, {0: {}})
     _align(by_attempt, readings, names, job)
     attempts = sorted(by_attempt)
-    failed = {number: failure for number in attempts if (failure := _first(by_attempt[number], readings, number))}
+    roots: dict[int, int | None] = {}  # attempt → whom a launcher saw fail first
+    for ended in (ended for own in readings for ended in own.ended if ended.root):
+        roots.setdefault(ended.attempt, ended.rank)
+    failed = {number: failure for number in attempts if (failure := _first(by_attempt[number], roots.get(number)))}
     size, files = sum(own.size for own in readings), len(readings)
     if stopped and not failed:
         file, by, line, words = stopped
@@ -180,7 +183,8 @@ class _Names:
 
 def _natural(text: str) -> tuple[bool, list[tuple[bool, int, str]]]:
     role = not text.startswith(("master", "chief"))
-    return role, [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in text.split("-")]
+    numbers = [(small_int(part), part) for part in text.split("-")]
+    return role, [(number is not None, number or 0, part) for number, part in numbers]
 
 
 def _without(rank: Rank) -> str:
@@ -253,8 +257,9 @@ def _align(by_attempt: dict[int, dict[int | None, Rank]], readings: list[Reading
                     setattr(peer, name, round(moment - by, 3))
 
 
-def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int) -> tuple[Rank, list[int], str] | None:
-    """(the rank that failed first, all that failed alike with it, by what it was told); None: nobody failed."""
+def _first(ranks: dict[int | None, Rank], root: int | None) -> tuple[Rank, list[int], str] | None:
+    """(the rank that failed first, all that failed alike with it, by what it was told); None: nobody failed. `root`: whom
+    the launcher saw fail first."""
     of: dict[str, list[Rank]] = defaultdict(list)
     failed = any(not peer.logged and peer.how != "clean" for peer in ranks.values())
     for rank in ranks.values():
@@ -263,7 +268,6 @@ def _first(ranks: dict[int | None, Rank], readings: list[Reading], attempt: int)
         of[rank.how].append(rank)
     if not any(of[how] for how in of if how != "clean"):
         return None
-    root = next((e.rank for r in readings for e in r.ended if e.root and e.attempt == attempt), None)
     if of["raised"]:
         first, why = _earliest(of["raised"], root)
         for rank in of["killed"]:
