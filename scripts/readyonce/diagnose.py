@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
@@ -66,6 +66,9 @@ _STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
 _OPENING = (b'"', b"'")
 _RAISED = (b"raise ", b"warnings.warn(")
 _COLON = re.compile(b":|" + "：".encode())
+# A frame of a traceback, as Python and as IPython print it, without white space; and one that only hands on what it was given.
+_FRAME = re.compile(rb",line[0-9]|(?<=\.py):[0-9]{1,6},in")
+_HANDS_ON = b"torch/nn/functional.py"
 _CLOSING = re.compile(b"(?:[.,:;!?]|" + b"|".join(char.encode() for char in "。，！？…") + b")+$")
 _GAP = re.compile(b"[" + re.escape(_DELETED) + b"]*")
 _WORD = re.compile(rb"(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])")
@@ -98,9 +101,12 @@ class Wording:
     yields: str | None
     all: tuple[bytes, ...]  # squeezed
     none: tuple[bytes, ...]
-    needs: tuple[bytes, ...]
-    quotes: int  # quote marks that the first literal itself begins with
-    typed: bool  # whether it names the exception itself
+    needs: tuple[bytes, ...] = ()
+    without: tuple[bytes, ...] = ()
+    frame: tuple[bytes, ...] = ()
+    bare: bool = False
+    quotes: int = 0  # quote marks that the first literal itself begins with
+    typed: bool = False  # whether it names the exception itself
 
 
 class Rules:
@@ -116,6 +122,9 @@ class Rules:
                 tuple(_literals(wording["all"])),
                 tuple(_literals(wording.get("none", ()))),
                 tuple(_literals(wording.get("needs", ()))),
+                tuple(_literals(wording.get("without", ()))),
+                tuple(_literals(wording.get("frame", ()))),
+                wording.get("bare", False),
                 len(wording["all"][0]) - len(wording["all"][0].lstrip("\"'`")),
                 bool(_EXCEPTION.match(squeeze(wording["all"][0].encode()))),
             )
@@ -126,9 +135,11 @@ class Rules:
         of_error = [incident for incident in data["incidents"] if incident["errors"]]
         self.titles += [(incident["errors"][0], _bare(title)) for incident in of_error for title in incident["titles"]]
         self.looks = looks_of(data["incidents"])
-        # A text that needs other words beside it is too common for its parts to say anything; source is in every traceback.
+        # A text that needs other words or a frame is too common for its parts to say anything; source is in every traceback.
         self.fragments = [
-            wording for wording in self.wordings if not wording.needs and not wording.all[0].startswith(b"assert")
+            wording
+            for wording in self.wordings
+            if not wording.needs and (wording.bare or not wording.frame) and not wording.all[0].startswith(b"assert")
         ]
         self.launcher = _literals(data["launcher"])
         self.launcher_errors = _literals(data["launcherErrors"])
@@ -141,7 +152,8 @@ class Rules:
         # What the answer may depend on, wherever it stands.
         clues = [text for incident in data["incidents"] for hint in incident["hints"] for text in hint["any"]]
         clues += [text for framework in data["frameworks"] for text in framework["logs"]]
-        self.clues = sorted({*_literals(clues), *(need for wording in self.wordings for need in wording.needs)})
+        asked = [text for wording in self.wordings for text in wording.needs + wording.without]
+        self.clues = sorted({*_literals(clues), *asked})
 
     def anchors(self) -> tuple[dict[bytes, list[bytes]], dict[bytes, list[bytes]]]:
         """For each wording the halves of a literal, since a wrap may break one: by a sketch that tells them, else by a word."""
@@ -269,6 +281,19 @@ class _Form:
             low = start + 1
         return None
 
+    def in_its_frame(self, wording: Wording, start: int) -> bool:
+        """Whether the frame nearest above the text is one that the wording names."""
+        if not wording.frame:
+            return True
+        above = self.text[max(0, start - REACH) : start]
+        heads = [found.start() for found in _FRAME.finditer(above)]
+        while len(heads) > 1 and above.endswith(_HANDS_ON, 0, heads[-1]):
+            heads.pop()
+        if not heads:
+            return wording.bare
+        frame = above[max(0, above.rfind(b"File", 0, heads[-1])) :]
+        return any(literal in frame for literal in wording.frame)
+
     def mentioned(self, rules: Rules, wording: Wording, start: int, end: int) -> bool:
         """Whether the text only speaks of the error: a guide, source code, a list of changes."""
         index = self.piece_at(start)
@@ -318,8 +343,22 @@ class _Form:
                 names = {name for name, title in rules.titles if body in title}
                 names |= {wording.family for wording in rules.fragments if _is_part(body, wording.all)}
             if names:
-                return [] if len(names) > 3 or self._written_of(rules, index, piece) else sorted(names)
+                other = len(names) > 3 or self._written_of(rules, index, piece)
+                return [] if other or self._of_another_cause(rules, index, names) else sorted(names)
         return []
+
+    def _of_another_cause(self, rules: Rules, index: int, names: set[str]) -> bool:
+        """Whether the piece holds a whole text of these families, where its frame or what stands near denies it."""
+        start = self.starts[index]
+        for wording in rules.wordings:
+            found = self.match(replace(wording, none=()), start) if wording.family in names else None
+            if (
+                found
+                and self.piece_at(found[0]) == index
+                and not (self.match(wording, found[0]) == found and self.in_its_frame(wording, found[0]))
+            ):
+                return True
+        return False
 
     def _written_of(self, rules: Rules, index: int, piece: bytes) -> bool:
         """Whether a guide, a list or source code says it."""
@@ -431,7 +470,8 @@ class Findings:
         self._settle(line)
         self.clues |= {clue for clue in rules.clues if clue in form.text}
         for number, wording in enumerate(rules.wordings):
-            if number not in self.done and (not wording.needs or any(need in self.clues for need in wording.needs)):
+            fits = not wording.needs or any(text in self.clues for text in wording.needs)
+            if number not in self.done and fits and not any(text in self.clues for text in wording.without):
                 self._look_for(rules, form, number, low, high)
         for index in range(bisect_left(form.starts, low), bisect_left(form.starts, high)):
             body = form.body(index)
@@ -449,6 +489,9 @@ class Findings:
         wording = rules.wordings[number]
         while (found := form.match(wording, low)) and found[0] < high:
             start, end = found
+            low = start + 1
+            if not form.in_its_frame(wording, start):
+                continue
             first, last = form.lines[form.piece_at(start)], form.lines[form.piece_at(end - 1)]
             self.explained.update(range(first, min(last, first + 50) + 1))
             if not form.mentioned(rules, wording, start, end):
@@ -456,7 +499,6 @@ class Findings:
                 self.hits[hit] = min(self.hits.get(hit, first), first)
                 self.done.add(number)
                 return
-            low = start + 1
 
     def _settle(self, line: int) -> None:
         """Of what stands above `line` only the first is kept: a log may say the same a million times."""
@@ -557,8 +599,8 @@ def answer(
 def _fix(
     rules: Rules, family: str, ranked: list[dict[str, Any]], clues: set[bytes], language: Language
 ) -> dict[str, Any]:
-    """What to do first. An incident's own fix only where the log has its framework, and words that no other incident has;
-    else the family's, as each framework writes it, the log's own first."""
+    """What to do first. An incident's own fix only where the log has its framework, and a hint at its cause; else the
+    family's, as each framework writes it, the log's own first."""
 
     def seen(texts: Iterable[str]) -> bool:
         return any(text in clues for text in _literals(texts))
@@ -567,10 +609,8 @@ def _fix(
     frameworks = rules.data["frameworks"]
     stacks = [framework["name"] for framework in reversed(frameworks) if seen(framework["logs"])]
     of = {incident["id"]: incident for incident in rules.data["incidents"]}
-    words = {entry["id"]: [text for hint in of[entry["id"]]["hints"] for text in hint["any"]] for entry in ranked}
     for best in [of[entry["id"]] for entry in ranked[:1]]:
-        others = {text for id in words if id != best["id"] for text in words[id]}
-        its_own = seen(text for text in words[best["id"]] if text not in others)
+        its_own = seen(text for hint in best["hints"] if hint.get("cause") for text in hint["any"])
         if (its_own and best["stack"] in (None, *stacks)) or not known["fix"]:
             form = {"stack": best["stack"], "setting": "checkpointing", "versions": "", "when": None}
             form |= {"language": best["language"], "code": best["code"], "text": None, "proof": "run"}
@@ -628,7 +668,7 @@ def looks_of(incidents: Iterable[dict[str, Any]]) -> list[tuple[str, dict[str, s
         (
             incident["id"],
             each["why"],
-            Wording("", None, tuple(_literals(each["all"])), tuple(_literals(each["none"])), (), 0, False),
+            Wording("", None, tuple(_literals(each["all"])), tuple(_literals(each["none"]))),
         )
         for incident in incidents
         for each in incident["look"]

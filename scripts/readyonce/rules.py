@@ -31,8 +31,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                 "settings": family.settings,
                 "questions": [_question(question) for question in family.questions],
                 "wordings": [
-                    wording.model_dump(include={"all", "none", "needs"}, exclude_defaults=True)
-                    for wording in family.wordings
+                    wording.model_dump(exclude={"text"}, exclude_defaults=True) for wording in family.wordings
                 ],
             }
             for family in catalog.families.values()
@@ -49,6 +48,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
                 "stack": frameworks.stack_of(catalog, incident.meta.fix.command),
                 "hints": [
                     {"any": hint.any, "weight": hint.weight, "why": hint.why.model_dump()}
+                    | ({"cause": True} if hint.cause else {})
                     for hint in incident.meta.hints
                 ],
                 "look": look_at(incident),

@@ -269,6 +269,9 @@ class Hint(Model):
     """One of these strings stands in the log."""
     weight: int = Field(1, ge=1)
     """How much that speaks for this incident."""
+    cause: bool = False
+    """Whether they show the code that this incident's own fix mends: its model, its task or its line. Only then does that
+    fix come first, else the error's. A strategy, a framework, hardware or a number shows no cause."""
     why: Text
     """What the reader is told."""
 
@@ -431,6 +434,13 @@ class Wording(Model):
     """None of these stands in it."""
     needs: list[NonEmpty] = []
     """For Diagnose: one of these must stand somewhere in the log."""
+    without: list[NonEmpty] = []
+    """For Diagnose: none of these stands anywhere in the log."""
+    frame: list[NonEmpty] = []
+    """For Diagnose: one of these must stand in the traceback's frame nearest above the text: its file, function or source
+    line. Frames of `torch/nn/functional.py` do not count."""
+    bare: bool = False
+    """For Diagnose: where no frame stands above it, the text alone is enough."""
     text: Text
     """Where and since when it reads so."""
 

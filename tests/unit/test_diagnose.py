@@ -106,7 +106,64 @@ def test_message(entry, change):
 )
 def test_confuser_is_no_hit(family, kind, text):
     for change in ("as it is", "CRLF", "coloured", "prefixed"):
-        assert told(CHANGES[change](text)).json["kind"] == "unknown", change
+        answer = told(CHANGES[change](text))
+        assert answer.json["kind"] == "unknown", change
+        assert kind != "ordinary" or answer.note == "not-covered"
+
+
+SIZE = "RuntimeError: The size of tensor a (36) must match the size of tensor b (72) at non-singleton dimension 0"
+STEP = '  File "/env/torch/optim/adam.py", line 459, in _single_tensor_adam\n    exp_avg.lerp_(grad, 1 - beta1)\n'
+FORWARD = '  File "net.py", line 4, in forward\n    return x + y\n'
+BACKWARD = '  File "/env/torch/autograd/graph.py", line 829, in _engine_run_backward\n'
+EMPTY = SIZE.replace("36", "0")
+ZERO3 = '  File "/env/deepspeed/runtime/zero/stage3.py", line 2281, in backward\n    self.loss_scaler.backward(loss.float())\n'
+MATRIX = "RuntimeError: mat2 must be a matrix, got 1-D tensor"
+EMBEDDING = "RuntimeError: 'weight' must be 2-D"
+SPARSE = '  File "/env/torch/nn/modules/sparse.py", line 192, in forward\n    return F.embedding(\n'
+FUNCTIONAL = (
+    '  File "/env/torch/nn/functional.py", line 2551, in embedding\n    return torch.embedding(weight, input)\n'
+)
+BIAS = "size mismatch for {}: copying a param with shape torch.Size([3]) from checkpoint, the shape in current model is torch.Size([0])."
+
+
+@pytest.mark.parametrize(
+    "text, family",
+    [
+        (STEP + SIZE, "fsdp-unsynced-step"),
+        (FORWARD + STEP + SIZE, "fsdp-unsynced-step"),
+        (STEP + FORWARD + SIZE, None),
+        (STEP.replace('"', "").replace(", line 459", ":459") + SIZE, "fsdp-unsynced-step"),  # IPython
+        (STEP + FORWARD.replace('"', "").replace(", line 4", ":4") + SIZE, None),
+        (SIZE, None),
+        (STEP + "x" * diagnose.REACH + SIZE, None),  # too far away
+        (STEP + FORWARD + SIZE + "\n" + FORWARD + STEP + SIZE, "fsdp-unsynced-step"),  # the second is the one
+        (ZERO3 + EMPTY, "zero3-empty-gradient"),
+        (ZERO3 + BACKWARD + EMPTY, "zero3-empty-gradient"),
+        (ZERO3 + FORWARD + EMPTY, None),  # recomputed
+        (ZERO3 + EMPTY + "\nzero_optimization_stage ...... 2", None),
+        (ZERO3 + "zero_optimization_stage ...... 3\n" + EMPTY, "zero3-empty-gradient"),
+        (SPARSE + FUNCTIONAL + EMBEDDING, "weight-not-2d"),
+        (FORWARD + FUNCTIONAL + EMBEDDING, None),
+        (FORWARD.replace("x + y", "F.embedding(x, self.weight)") + FUNCTIONAL + EMBEDDING, "weight-not-2d"),
+        (FUNCTIONAL + EMBEDDING, None),
+        (EMBEDDING, "weight-not-2d"),
+        (MATRIX, "fsdp-freed-weight"),
+        (FORWARD + MATRIX, None),
+        ("DeepSpeed is on\n" + BIAS.format("a.bias"), "size-zero-model"),
+        (BIAS.format("norm.weight"), "size-zero-model"),
+    ],
+)
+def test_an_ordinary_text_is_known_by_the_frame_nearest_to_it_and_by_the_strategy(text, family):
+    for change in (
+        "as it is",
+        "prefixed",
+        "interleaved",
+        "timestamps",
+        "wrapped at 80, prefixed",
+        "coloured in the middle",
+    ):
+        answer = told(CHANGES[change](text))
+        assert answer.json["error"] == family and answer.json["words_of"] == [], change
 
 
 @pytest.mark.parametrize("family", KNOWN.families)
@@ -147,7 +204,7 @@ def test_a_line_cut_at_the_edge_belongs_to_its_error(family):
     """From the first 30 letters of a message on, wherever it is cut; some texts begin as others do."""
     for wording in KNOWN.families[family].wordings:
         line = wording.all[0]
-        if wording.needs or line.startswith("assert"):
+        if wording.needs or (wording.frame and not wording.bare) or line.startswith("assert"):
             continue
         for end in range(30, len(line)):
             answer = told("Traceback (most recent call last):\n  ...\n[rank0]: RuntimeError: " + line[:end]).json
@@ -164,6 +221,8 @@ def test_a_line_cut_at_the_edge_belongs_to_its_error(family):
         ("got [0] but expected shape compatible with", ["zero3-empty-gradient"]),
         ("ready only once\nExpected to mark a variable ready only on", ["ddp-ready-twice"]),
         ("Must flatten tensors with uniform", ["fsdp-dtype", "fsdp-requires-grad"]),
+        (BIAS.format("a.bias"), ["size-zero-model"]),  # nothing shows ZeRO-3
+        (BIAS.format("a.weight").replace("[0]", "[0, 8]") + "\n" + BIAS.format("a.bias"), []),  # made with size 0
         # Something else, or too little.
         ("RuntimeError: Expected to mark a variable ready only one time", []),
         ("The parameter 447 has already been registered", []),

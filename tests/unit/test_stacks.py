@@ -9,6 +9,7 @@ import pytest
 from readyonce import articles, diagnose, frameworks, report, rules
 from readyonce.pages import terminal
 from readyonce.project import LANGUAGES
+from support.logs import error
 from support.project import KNOWN, ROOT, command
 
 FORMS = [
@@ -127,6 +128,41 @@ def test_an_incidents_own_fix_is_shown_as_code_where_it_has_no_option(language):
     assert [form["code"] for form in fix["forms"]] == [code]
     assert f"```python\n{code}\n```" in report.markdown(ENGINE, told, language)
     assert textwrap.indent(code, "      ") in report.text(ENGINE, told, language)
+
+
+EMPTIED = (
+    '  File "deepspeed/runtime/zero/stage3.py", line 9, in backward\n    self.loss_scaler.backward(loss.float())\n'
+    "RuntimeError: The size of tensor a (0) must match the size of tensor b (4096) at non-singleton dimension 1\n"
+)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_strategy_alone_brings_no_incidents_own_fix(language):
+    told = diagnose.diagnose(ENGINE, EMPTIED.encode(), "log", language)
+    own = KNOWN.incidents["RO-0005"].meta.fix.text[language].replace("`", "")
+    assert told.json["error"] == "zero3-empty-gradient" and told.json["incidents"][0]["id"] == "RO-0005"
+    assert told.json["fix"]["incident"] is None
+    for shown in (report.text(ENGINE, told, language), report.markdown(ENGINE, told, language)):
+        assert own not in shown.replace("`", "") and ENGINE.data["words"]["first"][language] not in shown
+        assert {"en": "the cause is unknown", "zh": "原因不明"}[language] in shown
+
+
+HINTS = [
+    pytest.param(id, hint, id=f"{id}-{number}")
+    for id, incident in KNOWN.incidents.items()
+    for number, hint in enumerate(incident.meta.hints if incident.meta.errors else ())
+]
+
+
+@pytest.mark.parametrize("id, hint", HINTS)
+def test_an_incidents_own_fix_needs_a_hint_at_its_cause(id, hint):
+    incident = next(it for it in ENGINE.data["incidents"] if it["id"] == id)
+    family = incident["errors"][0]
+    stack = next((it["logs"][0] for it in ENGINE.data["frameworks"] if it["name"] == incident["stack"]), "")
+    for text in hint.any:
+        told = diagnose.diagnose(ENGINE, f"{stack}\n{text}\n{error(family)}\n".encode(), "log")
+        assert told.json["error"] == family
+        assert told.json["fix"]["incident"] == (id if hint.cause else None), text
 
 
 def test_a_family_of_one_incident_says_its_own_fix():

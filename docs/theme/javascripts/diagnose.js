@@ -36,6 +36,9 @@ function readyonceEngine() {
   const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
   const LISTED = /^(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
   const STRING = /^[bfruBFRU]{0,2}(["'])/;
+  // A frame of a traceback, as Python and as IPython print it, without white space; and one that only hands on what it was given.
+  const FRAME = /,line[0-9]|(?<=\.py):[0-9]{1,6},in/g;
+  const HANDS_ON = "torch/nn/functional.py";
   const COLON = new RegExp(`:|${bytes("：")}`, "g");
   const CLOSING = new RegExp(`(?:[.,:;!?]|${["。", "，", "！", "？", "…"].map(bytes).join("|")})+$`);
   const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
@@ -62,6 +65,9 @@ function readyonceEngine() {
         all: literals(wording.all),
         none: literals(wording.none),
         needs: literals(wording.needs),
+        without: literals(wording.without),
+        frame: literals(wording.frame),
+        bare: Boolean(wording.bare),
         quotes: /^["'`]*/.exec(wording.all[0])[0].length,
         typed: EXCEPTION.test(literals(wording.all)[0]),
       }))
@@ -69,7 +75,9 @@ function readyonceEngine() {
     return {
       data,
       wordings,
-      told: wordings.filter(({ needs, all }) => !needs.length && !all[0].startsWith("assert")),
+      told: wordings.filter(
+        ({ needs, frame, bare, all }) => !needs.length && (bare || !frame.length) && !all[0].startsWith("assert")
+      ),
       titles: [
         ...data.families.map(({ family, title }) => [family, bareTitle(title)]),
         ...data.incidents
@@ -217,6 +225,17 @@ function readyonceEngine() {
     }
   }
 
+  /** Whether the frame nearest above the text is one that the wording names. */
+  function inItsFrame(form, wording, start) {
+    if (!wording.frame.length) return true;
+    const above = form.text.slice(Math.max(0, start - REACH), start);
+    const heads = [...above.matchAll(FRAME)].map(({ index }) => index);
+    while (heads.length > 1 && above.slice(0, heads.at(-1)).endsWith(HANDS_ON)) heads.pop();
+    if (!heads.length) return wording.bare;
+    const frame = above.slice(Math.max(0, above.slice(0, heads.at(-1)).lastIndexOf("File")));
+    return wording.frame.some((literal) => frame.includes(literal));
+  }
+
   /** Whether the text only speaks of the error: a guide, source code, a list of changes. */
   function mentioned(form, rules, wording, start, end) {
     const index = pieceAt(form, start);
@@ -263,9 +282,21 @@ function readyonceEngine() {
         for (const family of titled((title) => title.includes(body))) names.add(family);
         for (const { all, family } of rules.told) if (isPart(body, all)) names.add(family);
       }
-      if (names.size) return names.size > 3 || writtenOf(form, rules, index) ? [] : [...names].sort();
+      if (names.size) {
+        const other = names.size > 3 || writtenOf(form, rules, index) || ofAnotherCause(form, rules, index, names);
+        return other ? [] : [...names].sort();
+      }
     }
     return [];
+  }
+
+  /** Whether the piece holds a whole text of these families, where its frame or what stands near denies it. */
+  function ofAnotherCause(form, rules, index, names) {
+    return rules.wordings.some((wording) => {
+      const found = names.has(wording.family) ? match(form, { ...wording, none: [] }, form.starts[index]) : null;
+      if (!found || pieceAt(form, found[0]) !== index) return false;
+      return String(match(form, wording, found[0])) !== String(found) || !inItsFrame(form, wording, found[0]);
+    });
   }
 
   /** Whether a guide, a list or source code says it. */
@@ -349,7 +380,7 @@ function readyonceEngine() {
     const found = { form, hits: new Map(), error: null, cause: null, explained: new Set(), launcher: null, rank: null };
     found.has = has;
     for (const wording of rules.wordings) {
-      if (!wording.needs.length || wording.needs.some(has)) {
+      if ((!wording.needs.length || wording.needs.some(has)) && !wording.without.some(has)) {
         lookFor(rules, form, wording, found);
       }
     }
@@ -389,6 +420,7 @@ function readyonceEngine() {
   function lookFor(rules, form, wording, found) {
     for (let low = 0, at; (at = match(form, wording, low)); low = at[0] + 1) {
       const [start, end] = at;
+      if (!inItsFrame(form, wording, start)) continue;
       const first = form.lines[pieceAt(form, start)];
       const last = Math.min(form.lines[pieceAt(form, end - 1)], first + 50);
       for (let line = first; line <= last; line++) found.explained.add(line);
@@ -494,10 +526,8 @@ function readyonceEngine() {
     const seen = (texts) => literals(texts).some(has), of = (id) => rules.data.incidents.find((one) => one.id === id);
     const word = (value) => (value && typeof value === "object" ? value[language] : value);
     const stacks = frameworks.filter(({ logs }) => seen(logs)).map(({ name }) => name).reverse();
-    const words = (id) => of(id).hints.flatMap((hint) => hint.any);
     if (ranked.length) {
-      const best = of(ranked[0].id), others = new Set(ranked.slice(1).flatMap(({ id }) => words(id)));
-      const own = seen(words(best.id).filter((text) => !others.has(text)));
+      const best = of(ranked[0].id), own = seen(best.hints.filter(({ cause }) => cause).flatMap(({ any }) => any));
       if ((own && (best.stack === null || stacks.includes(best.stack))) || !known.fix) {
         const form = { stack: best.stack, setting: "checkpointing", versions: "", when: null, language: best.language, code: best.code, text: null, proof: "run" };
         return { incident: best.id, stack: best.stack, text: best.fix[language], forms: [form], questions: [] };
