@@ -9,9 +9,10 @@ loss is computed for each micro-batch, averaged over micro-batches and ranks, an
 is the auxiliary loss of all tokens of the step together; a variant is compared with it, on purpose, and some with the mean
 of the micro-batches' means, or with the auxiliary loss times a whole number.
 
-Needs torch, transformers >= 4.46 and accelerate, and DeepSpeed for the variants that begin with zero2. A variant trains
-three steps of plain SGD in the Trainer and says in its last line how far its parameters are from a plain loop in one process,
-and how many times too large the auxiliary part of its first gradient is: `aux_factor`.
+Needs torch, transformers >= 4.46 and accelerate; DeepSpeed for the variants that begin with zero2, peft for those that begin
+with lora, and transformers 5 for those that begin with vl. A variant trains three steps of plain SGD in the Trainer and says
+in its last line how far its parameters are from a plain loop in one process, and how many times too large the auxiliary part
+of its first gradient is: `aux_factor`.
 """
 
 import json
@@ -33,11 +34,14 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 DEFAULTS = dict(
     strategy="ddp",  # "zero2", or "own": DDP without the Trainer
     aux="model",  # how the auxiliary loss is added; see `MoeTrainer` and `SubtractedTrainer`
-    coefficient="as-it-is",  # what model.router_aux_loss_coef is divided by
+    coefficient="as-it-is",  # what router_aux_loss_coef is divided by
+    assigned=False,  # only as model.router_aux_loss_coef; else in the config, or by the fix
+    func=False,  # whether the main loss is a compute_loss_func
+    lora=False,  # whether the model is a PeftModel
     accumulation=4,  # gradient_accumulation_steps
     average=True,  # average_tokens_across_devices; None is the release's own default
     accepts=None,  # set self.model_accepts_loss_kwargs; None is the Trainer's own guess, here True
-    model="Qwen3Moe",  # where the release has none, Qwen2Moe
+    model="Qwen3Moe",  # where the release has none, Qwen2Moe; or a vision-language model
     top_k=2,  # experts per token, of 4
     counts="unequal",  # labelled tokens of the micro-batches
     short=False,  # whether the last step has half as many micro-batches
@@ -45,6 +49,7 @@ DEFAULTS = dict(
     times=1,  # the reference's auxiliary loss times this, on purpose
 )
 EQUAL, ONE = dict(counts="equal"), dict(accumulation=1)
+LORA, VL = dict(lora=True), dict(model="MiniMaxM3VL")
 VARIANTS = {
     "reported": ONE,
     "model-4": {},  # as it comes
@@ -70,6 +75,18 @@ VARIANTS = {
     "zero2-model": dict(strategy="zero2"),
     "zero2-apart": dict(strategy="zero2", aux="apart"),
     "own-apart": dict(strategy="own", aux="apart"),
+    # a PeftModel, and a model whose forward reads its config's text_config
+    "lora-apart-4": dict(LORA, aux="apart"),
+    "lora-apart-assigned-4": dict(LORA, aux="apart", assigned=True),  # model.router_aux_loss_coef = 0.0, and no look
+    "lora-over-both-4": dict(LORA, coefficient="both"),
+    "lora-over-both-assigned-4": dict(LORA, coefficient="both", assigned=True),
+    "vl-apart-4": dict(VL, aux="apart"),
+    "vl-apart-assigned-4": dict(VL, aux="apart", assigned=True),
+    "vl-over-both-4": dict(VL, coefficient="both"),
+    "equal-qwen3-vl": dict(EQUAL, model="Qwen3VLMoe"),  # its class says that it accepts no loss kwargs
+    # the labels go to a compute_loss_func, so the model adds no auxiliary loss
+    "func-4": dict(func=True, aux="dropped"),
+    "func-apart-4": dict(func=True, aux="apart"),
     # one process
     "single-model-1": ONE,
     "single-model-4": {},
@@ -77,16 +94,32 @@ VARIANTS = {
 }
 # --8<-- [end:variants]
 
-STEPS, ROWS, LENGTH, VOCABULARY, EXPERTS, COEFFICIENT, RATE = 3, 2, 24, 32, 4, 0.1, 0.1
+STEPS, ROWS, LENGTH, VOCABULARY, EXPERTS, COEFFICIENT, RATE, LORA_RANK = 3, 2, 24, 32, 4, 0.1, 0.1, 4
 ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
+QWEN = dict(num_experts=EXPERTS, moe_intermediate_size=8, decoder_sparse_step=1)
+MINIMAX = dict(
+    num_local_experts=EXPERTS, shared_intermediate_size=8, rotary_dim=8, bos_token_id=None, eos_token_id=None
+)
+VISION = {  # the class of a vision-language model, its experts, and its vision tower
+    "MiniMaxM3VL": (
+        "MiniMaxM3SparseForConditionalGeneration",
+        MINIMAX,
+        dict(num_hidden_layers=1, num_attention_heads=2),
+    ),
+    "Qwen3VLMoe": (
+        "Qwen3VLMoeForConditionalGeneration",
+        QWEN,
+        dict(depth=1, num_heads=2, out_hidden_size=16, deepstack_visual_indexes=[0], num_position_embeddings=16),
+    ),
+}
 
 
 # --8<-- [start:facts]
 def facts(variant):
     """What this file's settings are called in the field, for the record."""
     s = {**DEFAULTS, **VARIANTS[variant]}
-    single, own = variant.startswith("single"), s["strategy"] == "own"
+    single, own, vl = variant.startswith("single"), s["strategy"] == "own", s["model"] in VISION
     default = TrainingArguments.__dataclass_fields__["average_tokens_across_devices"].default
     of_strategy = {
         "find_unused": s["strategy"] != "own",  # the Trainer's default
@@ -95,16 +128,18 @@ def facts(variant):
     }
     if s["strategy"] == "zero2":
         of_strategy = {"buckets": "one", "overlap": False, "offload": "none"}
+    hook = "own" if own else "model" if s["aux"] in ("model", "off") else "compute-loss"
     of_trainer = {
-        "loss_divisor": "model",
+        "loss_divisor": "num-items" if s["func"] else "model",
         "average_tokens": default if s["average"] is None else s["average"],
-        "accepts_loss_kwargs": "set-false" if s["accepts"] is False else "true",
+        "accepts_loss_kwargs": "set-false" if s["accepts"] is False else s["model"] != "Qwen3VLMoe",
         "scaled_flag": "none",
     }
     return {
         "strategy": "single" if single else "zero-2" if s["strategy"] == "zero2" else "ddp",
-        "tuning": "full",
-        "frozen": "none",
+        "tuning": "lora" if s["lora"] else "part" if vl else "full",
+        "frozen": "base" if s["lora"] else "tower" if vl else "none",
+        **({"lora_rank": LORA_RANK, "lora_alpha": LORA_RANK} if s["lora"] else {}),
         "checkpointing": "none",
         "runs": "once",
         "runs_vary": False,
@@ -114,12 +149,13 @@ def facts(variant):
         **({} if single else of_strategy),
         "accumulation": s["accumulation"],
         "batch_size": ROWS,
-        "loss_hook": "own" if own else "model" if s["aux"] in ("model", "off") else "compute-loss",
+        "loss_hook": "compute-loss-func" if s["func"] else hook,
         **({} if own else of_trainer),
         "token_counts": s["counts"],
         "first_label": False,
         "router_loss": {"model": "with-the-loss", "off": "none"}.get(s["aux"], s["aux"]),
         "router_coefficient": s["coefficient"],
+        "router_coefficient_at": "elsewhere" if s["assigned"] and (s["lora"] or vl) else "forward",
         "experts_per_token": "all" if s["top_k"] == EXPERTS else "some",
         **({} if s["aux"] == "off" else {"last_step": "short" if s["short"] else "full"}),
         "reference": s["reference"] if s["times"] == 1 else "scaled",
@@ -131,17 +167,72 @@ def facts(variant):
 
 # --8<-- [start:fix]
 class MoeTrainer(Trainer):
-    coefficient = 0.001
+    coefficient = 0.001  # yours
+    checked_model = None
 
     def compute_loss(self, model, inputs, return_outputs=False, **more):
+        if model.training and model is not self.checked_model:
+            self.zero_model_coefficient(model, inputs)
+            self.checked_model = model
         loss, out = super().compute_loss(model, inputs, True, **more)
         if model.training:
             parts = self.current_gradient_accumulation_steps
             loss = loss + self.coefficient * out["aux_loss"] / parts
         return (loss, out) if return_outputs else loss
 
+    def zero_model_coefficient(self, model, batch):
+        """Set the model's own coefficient to 0, and see in its loss that it arrives."""
+        divided = not (self.model_accepts_loss_kwargs or self.compute_loss_func)
+        if divided or getattr(self, "loss_is_scaled_for_ga", None) is False:
+            raise RuntimeError(
+                "the Trainer divides this loss by the accumulation itself: "
+                "train without this class, or leave loss_is_scaled_for_ga alone"
+            )
+        for value in (1.0, 0.0):
+            for module in model.modules():  # so of what DDP and PEFT wrap, too
+                text_config = getattr(getattr(module, "config", None), "text_config", None)
+                for place in (module, text_config):
+                    if hasattr(place, "router_aux_loss_coef"):
+                        place.router_aux_loss_coef = value
+            used = used_coefficient(model, batch)
+            if not abs(used - value) < 0.1:
+                raise RuntimeError(
+                    f"router_aux_loss_coef is set to {value}, and the model's loss uses {used}: "
+                    "see where its forward reads the coefficient, and set it there in zero_model_coefficient"
+                )
+
+
+def used_coefficient(model, batch):
+    """By which coefficient the model's own loss holds the auxiliary loss."""
+    training = model.training
+    model.eval()  # without dropout
+    with torch.no_grad():
+        on, off = (model(**batch, output_router_logits=it) for it in (True, False))
+    model.train(training)
+    return ((on.loss - off.loss) / on.aux_loss).item()
+
 
 # --8<-- [end:fix]
+
+
+# --8<-- [start:assigned]
+class AssignedTrainer(MoeTrainer):
+    """The fix that stood here before: `model.router_aux_loss_coef = 0.0`, and nobody sees whether it arrives."""
+
+    def zero_model_coefficient(self, model, batch):
+        pass
+
+
+# --8<-- [end:assigned]
+
+
+def token_mean(outputs, labels, num_items_in_batch=None):
+    """RO-0007's fix, for compute_loss_func=."""
+    logits, targets = outputs.logits[:, :-1], labels[:, 1:]
+    total = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")  # but -100
+    if num_items_in_batch is None:  # in evaluation
+        return total / targets.ne(-100).sum()
+    return total / num_items_in_batch
 
 
 # --8<-- [start:subtracted]
@@ -166,8 +257,11 @@ def run(variant):
     world_size = dist.get_world_size()
     AcceleratorState._reset_state(True), PartialState._reset_state(), GradientState._reset_state()
     os.environ.pop("ACCELERATE_USE_DEEPSPEED", None)
-    data, model = rows(s, world_size), tiny(s)
-    start = [p.detach().clone() for p in model.parameters()]
+    divisor = {"as-it-is": 1, "ranks": world_size, "both": world_size * s["accumulation"]}[s["coefficient"]]
+    data, model = rows(s, world_size), tiny(s, COEFFICIENT if s["assigned"] else COEFFICIENT / divisor)
+    if s["assigned"]:
+        model.router_aux_loss_coef = 0.0 if s["aux"] == "apart" else COEFFICIENT / divisor
+    start = [p.detach().clone() for p in trained(model)]
     first = FirstStep()
     if s["strategy"] == "own":
         train_in_own_loop(s, model, data, first)
@@ -178,10 +272,8 @@ def run(variant):
 
 
 def train_in_trainer(s, model, data, first):
-    micro_batches, ranks = s["accumulation"], dist.get_world_size()
-    divisor = {"as-it-is": 1, "ranks": ranks, "both": ranks * micro_batches, "tenth": 10}[s["coefficient"]]
-    model.router_aux_loss_coef = 0.0 if s["aux"] == "apart" else COEFFICIENT / divisor
-    kind = {"apart": MoeTrainer, "subtracted": SubtractedTrainer}.get(s["aux"], Trainer)
+    apart = AssignedTrainer if s["assigned"] else MoeTrainer
+    kind = {"apart": apart, "subtracted": SubtractedTrainer}.get(s["aux"], Trainer)
     kind._get_train_sampler = lambda self, *_: SequentialSampler(self.train_dataset)  # for the plain loop's sake
     with tempfile.TemporaryDirectory() as folder:
         trainer = kind(
@@ -190,7 +282,7 @@ def train_in_trainer(s, model, data, first):
                 folder,
                 num_train_epochs=1,
                 per_device_train_batch_size=ROWS,
-                gradient_accumulation_steps=micro_batches,
+                gradient_accumulation_steps=s["accumulation"],
                 optim="sgd",
                 learning_rate=RATE,
                 lr_scheduler_type="constant",
@@ -204,6 +296,7 @@ def train_in_trainer(s, model, data, first):
                 **({} if s["average"] is None else {"average_tokens_across_devices": s["average"]}),
             ),
             train_dataset=data,
+            compute_loss_func=token_mean if s["func"] else None,
             callbacks=[first],
         )
         trainer.coefficient = COEFFICIENT
@@ -228,13 +321,18 @@ class FirstStep(TrainerCallback):
 
     def on_step_end(self, *_, model, **__):
         if self.parameters is None:
-            self.parameters = [p.detach().clone() for p in model.parameters()]
+            self.parameters = [p.detach().clone() for p in trained(model)]
 
 
-def tiny(s):
+def trained(model):
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def tiny(s, coefficient=COEFFICIENT):
     torch.manual_seed(5)  # with which every expert gets a token in every micro-batch
     name = s["model"] if hasattr(transformers, f"{s['model']}Config") else "Qwen2Moe"
-    config = getattr(transformers, f"{name}Config")(
+    kind, experts, tower = VISION.get(name, (f"{name}ForCausalLM", QWEN, None))
+    text = dict(
         vocab_size=VOCABULARY,
         hidden_size=16,
         intermediate_size=16,
@@ -242,14 +340,27 @@ def tiny(s):
         num_attention_heads=2,
         num_key_value_heads=2,
         num_experts_per_tok=s["top_k"],
-        **{"num_local_experts" if name == "Mixtral" else "num_experts": EXPERTS},
-        **({} if name == "Mixtral" else {"moe_intermediate_size": 8, "decoder_sparse_step": 1}),
+        **experts,
         **({"shared_expert_intermediate_size": 8} if name == "Qwen2Moe" else {"head_dim": 8}),
         initializer_range=0.2,  # so that the router prefers some experts
         output_router_logits=s["aux"] != "off",
+        router_aux_loss_coef=coefficient,
         use_cache=False,
     )
-    return getattr(transformers, f"{name}ForCausalLM")(config).to(DEVICE)
+    if tower:
+        vision = tower | {"hidden_size": 16, "intermediate_size": 16}
+        text = {"text_config": text, "vision_config": vision, "tie_word_embeddings": False}
+    model = getattr(transformers, kind)(getattr(transformers, f"{name}Config")(**text))
+    if tower:  # trained on text, so all but the language model is frozen
+        for parameter, p in model.named_parameters():
+            p.requires_grad_("language_model" in parameter or "lm_head" in parameter)
+    if s["lora"]:
+        from peft import LoraConfig, get_peft_model
+
+        options = LoraConfig(r=LORA_RANK, lora_alpha=LORA_RANK, target_modules=["q_proj", "v_proj"])
+        options.init_lora_weights = False  # so that B is not zero
+        model = get_peft_model(model, options)
+    return model.to(DEVICE)
 
 
 def steps_of(s):
@@ -308,7 +419,7 @@ def batches_of(data, first, count):
 def train_alone(s, data, world_size):
     """The same steps in one process and a plain loop. Also the first gradient, of either term."""
     model, gradients, seen = tiny(s), None, 0
-    parameters = list(model.parameters())
+    parameters = trained(model)
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     for size in steps_of(s):
         batches = batches_of(data, seen, size * world_size)
@@ -341,13 +452,13 @@ def flat(loss, parameters):
 
 
 def compare(variant, model, gradient, reference, gradients):
-    trained = [p.detach().clone() for p in model.parameters()]
-    of_rank_0 = [p.clone() for p in trained]
+    ours, theirs = ([p.detach().clone() for p in trained(it)] for it in (model, reference))
+    of_rank_0 = [p.clone() for p in ours]
     for p in of_rank_0:
         dist.broadcast(p, src=0)
     error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others)]).max().detach()
-        for others in (reference.parameters(), of_rank_0)
+        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(ours, others)]).max().detach()
+        for others in (theirs, of_rank_0)
     )
     for figure in (error, spread):
         dist.all_reduce(figure, op=dist.ReduceOp.MAX)

@@ -70,6 +70,70 @@ def test_the_checks_by_symptom_tell_wrong_from_right(known, tmp_path):
     }, log
 
 
+def peft_model(repro):
+    from peft import LoraConfig, get_peft_model
+
+    return get_peft_model(repro.tiny(repro.DEFAULTS), LoraConfig(target_modules=["q_proj"]))
+
+
+def jet_moe(_):
+    """Its coefficient has another name than the fix looks for."""
+    from transformers import JetMoeConfig, JetMoeForCausalLM
+
+    config = JetMoeConfig(
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_key_value_heads=2,
+        kv_channels=8,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        output_router_logits=True,
+        aux_loss_coef=0.1,
+    )
+    return JetMoeForCausalLM(config)
+
+
+MOE_MODELS = {
+    "plain": lambda repro: repro.tiny(repro.DEFAULTS),
+    "peft": peft_model,
+    "vision-language": lambda repro: repro.tiny(repro.DEFAULTS | repro.VL),
+    "another-name": jet_moe,
+    "divided": lambda repro: repro.tiny(repro.DEFAULTS | repro.VARIANTS["equal-qwen3-vl"]),
+}
+
+
+@pytest.mark.parametrize("kind", MOE_MODELS)
+def test_the_fix_for_moe_counts_the_auxiliary_loss_once_or_stops(known, tmp_path, kind):
+    import torch
+    from huggingface_hub.errors import StrictDataclassError
+    from transformers import TrainingArguments
+
+    repro = loaded("RO-0013", known.incidents["RO-0013"].folder / "repro.py")
+    model = MOE_MODELS[kind](repro)
+    model.router_aux_loss_coef = 0.0  # as the page said before: that reaches the plain model only
+    trainer = repro.MoeTrainer(model, TrainingArguments(str(tmp_path), use_cpu=True, report_to=[]))
+    trainer.coefficient, trainer.current_gradient_accumulation_steps = 0.1, 1
+    tokens = torch.arange(24).reshape(2, 12)
+    batch = {"input_ids": tokens, "labels": tokens}
+    refused = {"another-name": r"is set to 1\.0, and the model's loss uses 0\.1", "divided": "train without this class"}
+    if kind in refused:
+        with pytest.raises(RuntimeError, match=refused[kind]):
+            trainer.compute_loss(model.train(), batch)
+        return
+    loss = trainer.compute_loss(model.train(), batch)
+    out = model.eval()(**batch)
+    main = torch.nn.functional.cross_entropy(out.logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    assert ((loss - main) / out.aux_loss).item() == pytest.approx(0.1, rel=1e-4)
+    assert repro.used_coefficient(model, batch) == 0
+    in_text_config = kind == "vision-language"
+    config = model.config.text_config if in_text_config else model.config
+    assert config.router_aux_loss_coef == (0 if in_text_config else 0.1)
+    with pytest.raises(StrictDataclassError, match="expected float"):
+        config.router_aux_loss_coef = 0
+
+
 def test_which_published_errors_two_ranks_show(known, tmp_path):
     """As docs/*/published.md says: a loss in transfer by every comparison, the others only against the loop as meant."""
     script, python = known.root / "snippets" / "concepts" / "published.py", Path(sys.executable)
