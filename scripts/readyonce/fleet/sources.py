@@ -198,8 +198,10 @@ def _tarred(name: str, stream: Any) -> Iterator[tuple[str, Blocks]]:
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             for member in archive:
-                if member.isfile():
-                    yield from _member(f"{name}/{member.name.removeprefix('./')}", partial(archive.extractfile, member))
+                if member.isfile() and (file := archive.extractfile(member)):
+                    # It is read forwards only, so a .zip in it is not looked into.
+                    opened = partial(io.BufferedReader, _Raw(file.read))
+                    yield from _member(f"{name}/{member.name.removeprefix('./')}", opened)
     except (tarfile.TarError, EOFError) as error:
         raise OSError(None, f"the archive is cut or damaged ({error})") from None
 
