@@ -30,7 +30,7 @@ DEFAULTS = dict(
     stage=3,
     head="used",  # "unused", "alternating" (in every second micro-batch), or on "rank-0" only
     way="dummy-sum",  # what keeps the head's parameters in the graph; see AXES
-    term="sum",  # what the term does with each parameter; see TERMS
+    term="sum",  # what the term does with each parameter; see TERMS; "linear": the head's layer, by its weight and bias
     gather_for=None,  # "gathered" with fwd_module=: the "model", whose forward reads them, or the "head"
     needed=None,  # a term that counts: an L2 "penalty" on the head, or its "norm" for a log, without gradient
     leaf=False,  # set_z3_leaf_modules on the head
@@ -112,7 +112,7 @@ VARIANTS = {
         for what in ("optimizer", "params")
         for way in ("no-term", "zero-input", "dummy-sum")
     },
-    **{f"term-{name}": dict(term=name) for name in TERMS if name not in ("sum", "one-by-one")},
+    **{f"term-{name}": dict(term=name) for name in [*TERMS, "linear"] if name not in ("sum", "one-by-one")},
 }
 
 
@@ -263,6 +263,9 @@ class Model(nn.Module):
                 return sum(p.square().sum() for p in parameters)
             if way in ("no-term", "zero-input"):
                 return 0.0
+            if s["term"] == "linear":
+                weight, bias = parameters
+                return F.linear(weight.new_ones(1, s["vocab"]), weight, bias).sum() * 0.0
             term = TERMS["one-by-one" if way == "one-by-one" else s["term"]]
             return sum(term(p) for p in parameters) * 0.0
 

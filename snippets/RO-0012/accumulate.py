@@ -27,8 +27,10 @@ DEFAULTS = dict(
     plugin={},  # of the GradientAccumulationPlugin
     windows="per-epoch",  # how the steps should fall: 3, 3, 2 in each epoch; "spanning": counted on over epochs
     loss="plain",  # or "scaled": times 3, divided by the window's own size; "divided": by 3 in the script too
+    zero_grad="last",  # in the block of `accumulate`; or "first" in it, or "before" or "after" the block
     loop="accumulate",  # "split": each batch in two; "no-sync", "forwards-first": without `accumulate`
     reference="right",  # "micro-batch-shares": each micro-batch counts one third in a short window too
+    # "last-micro-batch": only the last micro-batch of a window counts, one third
 )
 SHARES = dict(reference="micro-batch-shares")
 VARIANTS = {
@@ -40,6 +42,10 @@ VARIANTS = {
     "not-with-loader": dict(plugin=dict(sync_with_dataloader=False), windows="spanning"),
     "own-loader": dict(loader="own", windows="spanning"),
     "own-loader-own-epochs": dict(loader="own"),  # the script expects a step at the end of each epoch
+    "zero-grad-first": dict(zero_grad="first", **SHARES),
+    "zero-grad-first-last-only": dict(zero_grad="first", reference="last-micro-batch"),
+    "zero-grad-before": dict(zero_grad="before", **SHARES),
+    "zero-grad-after": dict(zero_grad="after", **SHARES),
     "bare-optimizer": dict(optimizer="bare", **SHARES),
     "split-batches": dict(loop="split"),
     "no-sync-first": dict(loop="no-sync"),
@@ -65,6 +71,7 @@ def facts(variant):
             "accumulate": "split" if s["loop"] == "split" else "each-batch" if each else "plain",
             "accumulate_loader": "unlinked" if unlinked else s["loader"],
             "accumulate_optimizer": s["optimizer"],
+            "zero_grad": s["zero_grad"],
             "tail": "spanning" if unlinked or s["loader"] == "own" else "synced",
             "window_divisor": {"plain": "setting", "scaled": "window", "divided": "twice"}[s["loss"]],
         }
@@ -122,27 +129,39 @@ def train(data, s):
     else:
         loader = [(batch,) for i, (batch,) in enumerate(loader) if i % dist.get_world_size() == dist.get_rank()]
     for _ in range(EPOCHS):
-        (BY_HAND.get(s["loop"]) or accumulate)(accelerator, model, optimizer, loader, s)
+        loop = scaled if s["loss"] == "scaled" else BY_HAND.get(s["loop"], accumulate)
+        loop(accelerator, model, optimizer, loader, s)
     return accelerator.unwrap_model(model)
 
 
-def accumulate(accelerator, model, optimizer, loader, s):
+def scaled(accelerator, model, optimizer, loader, s):
+    # --8<-- [start:scaled]
     for i, (batch,) in enumerate(loader):
+        with accelerator.accumulate(model):
+            loss = loss_of(model(batch))
+            window = min(N, len(loader) - i // N * N)  # its own size, at the end of an epoch too
+            loss = loss * accelerator.gradient_accumulation_steps / window
+            accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()  # as the first line here, it would clear all micro-batches but the last
+    # --8<-- [end:scaled]
+
+
+def accumulate(accelerator, model, optimizer, loader, s):
+    for (batch,) in loader:
+        if s["zero_grad"] == "before":
+            optimizer.zero_grad()
         for part in batch.split(1) if s["loop"] == "split" else [batch]:
-            # --8<-- [start:accumulate]
             with accelerator.accumulate(model):
+                if s["zero_grad"] == "first":
+                    optimizer.zero_grad()
                 loss = loss_of(model(part))
-                # --8<-- [end:accumulate]
-                if s["loss"] == "scaled":
-                    # --8<-- [start:scaled]
-                    window = min(N, len(loader) - i // N * N)  # its own size, at the end of an epoch too
-                    loss = loss * accelerator.gradient_accumulation_steps / window
-                    # --8<-- [end:scaled]
-                elif s["loss"] == "divided":
-                    loss = loss / N
-                accelerator.backward(loss)
+                accelerator.backward(loss / N if s["loss"] == "divided" else loss)
                 optimizer.step()
-                optimizer.zero_grad()
+                if s["zero_grad"] == "last":
+                    optimizer.zero_grad()
+        if s["zero_grad"] == "after":
+            optimizer.zero_grad()
 
 
 def no_sync(accelerator, model, optimizer, loader, s):
@@ -193,7 +212,8 @@ def train_alone(data, s):
     else:
         windows = [order[e * length : (e + 1) * length][i : i + N] for e in range(EPOCHS) for i in range(0, length, N)]
     for window in windows:
-        share = N if s["reference"] == "micro-batch-shares" else len(window)
+        share = len(window) if s["reference"] == "right" else N
+        window = window[-1:] if s["reference"] == "last-micro-batch" else window
         (loss_of(model(torch.cat(window))) * len(window) / share).backward()
         optimizer.step()
         optimizer.zero_grad()

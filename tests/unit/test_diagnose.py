@@ -373,6 +373,16 @@ def test_no_log_is_taken_for_code():
     assert [told(text).json["look"] for text in texts] == [[]] * len(texts)
 
 
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_weight_that_is_not_whole_is_not_put_down_to_fsdp_alone(language):
+    """ZeRO-3 prints all three texts: a weight that nothing gathered is empty there."""
+    frame = '  File "site-packages/deepspeed/runtime/zero/parameter_offload.py", line 9, in hook\n'
+    for name in ("fsdp-freed-weight", "weight-not-2d", "weight-size-0"):
+        answer = told(frame + error(name))
+        words = report.text(ENGINE, answer, language)
+        assert answer.json["error"] == name and "ZeRO-3" in words and "FSDP1" in words
+
+
 def test_the_launcher_says_which_rank():
     _, text = read(next(path for path in LOGS if path.stem == "weight-not-2d"))
     answer = told(text[text.index("torch.distributed.elastic.multiprocessing.errors.ChildFailedError") :])

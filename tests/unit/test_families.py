@@ -43,3 +43,15 @@ def test_a_consequence_gives_way_to_the_cause(name):
     for other in MESSAGES:
         if not KNOWN.families[other["family"]].yields:
             assert KNOWN.family_of(f"{beside}\n{other['message']}") == other["family"]
+
+
+STRATEGIES = {"fsdp1": "FSDP1", "fsdp2": "FSDP2", "zero-3": "ZeRO-3"}
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("name", [name for name, family in KNOWN.families.items() if family.page == "look-alikes"])
+def test_a_text_that_names_a_sharding_strategy_names_each_that_was_seen_with_it(name, language):
+    seen = {it.facts.get("strategy") for it in KNOWN.observed if it.run.error == name} & set(STRATEGIES)
+    text = getattr(KNOWN.families[name].text, language)
+    named = {strategy for strategy, word in STRATEGIES.items() if word in text}
+    assert not named or seen <= named

@@ -1,5 +1,7 @@
 """The rules of verdicts, each on its own, and that nobody can pick what a claim is judged on."""
 
+import re
+
 import pytest
 
 from readyonce import schema
@@ -92,3 +94,45 @@ def test_the_same_claim_has_the_same_verdict_wherever_it_stands():
                 key = str((it.scope, it.predicts, it.otherwise, it.explanation))
                 verdict = judge(KNOWN, it).verdict
                 assert seen.setdefault(key, verdict) == verdict, (incident.id, name)
+
+
+# ------------------------------------------------------------------------------ ways out
+
+WAY_OUT = re.compile(r"ZeRO-[12]\b|(?:with|to) DeepSpeed\b(?! ZeRO-3)")
+
+
+def leads_to_zero():
+    """Advice to take ZeRO-1 or ZeRO-2: of claims, and of the list for those who cannot apply the fix; in both languages."""
+    for incident in KNOWN.incidents.values():
+        for name, claim in incident.meta.claims.items():
+            if claim.advice in ("yes", "only if") and WAY_OUT.search(claim.text.en):
+                for language in ("en", "zh"):
+                    words = [claim.note, claim.when and claim.when.text]
+                    yield f"{incident.id}/{name}/{language}", " ".join(getattr(it, language) for it in words if it)
+        for language in ("en", "zh"):
+            page = (ROOT / "docs" / language / "incidents" / f"{incident.id}.md").read_text(encoding="utf-8")
+            section = page.partition("{#otherwise}")[2].partition("\n#")[0]
+            for number, item in enumerate(section.split("\n- ")[1:]):
+                if re.search(r"\[[^]]*(?:ZeRO-[12]|DeepSpeed)\]\(", item):
+                    yield f"{incident.id}/otherwise/{language}/{number}", item
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, id=place) for place, words in leads_to_zero()])
+def test_who_is_sent_to_zero_1_or_2_is_told_that_ranks_have_to_run_the_same_modules(words):
+    assert "zero-partitioning.md#different-modules" in words
+
+
+def test_ranks_that_run_different_modules_train_wrong_under_zero_1_and_2_and_stay_equal():
+    apart = [it for it in KNOWN.observed if it.facts.get("gradient_order") == "other-modules"]
+    ends = {it.facts["strategy"]: it.run.outcome for it in apart}
+    assert ends == {"ddp": "match", "zero-0": "match", "zero-1": "diverge", "zero-2": "diverge", "zero-3": "match"}
+    assert {it.run.rank_spread for it in apart} == {0.0}
+
+
+def test_only_first_in_the_block_does_zero_grad_lose_gradients():
+    judgement = judge(KNOWN, KNOWN.incidents["RO-0012"].meta.claims["zero-grad-order"])
+    assert judgement.verdict == "depends"
+    code = (ROOT / "snippets" / "RO-0012" / "accumulate.py").read_text(encoding="utf-8")
+    shown = code.partition("[start:scaled]")[2].partition("[end:scaled]")[0]
+    calls = ["accumulate(model)", "backward(loss)", "optimizer.step()", "optimizer.zero_grad()"]
+    assert sorted(calls, key=shown.find) == calls and all(call in shown for call in calls)
