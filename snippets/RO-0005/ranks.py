@@ -97,7 +97,9 @@ class Branches(nn.Module):
 
     def __init__(self, widths):
         super().__init__()
-        self.branches = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, w), nn.Tanh(), nn.Linear(w, WIDTH)) for w in widths)
+        self.branches = nn.ModuleList(
+            nn.Sequential(nn.Linear(WIDTH, w), nn.Tanh(), nn.Linear(w, WIDTH)) for w in widths
+        )
 
     def forward(self, x, number, way):
         if way == "other-modules":
