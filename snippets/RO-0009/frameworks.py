@@ -6,7 +6,9 @@ The stated objective is the mean InfoNCE over all pairs of the global batch, as 
 which brings sentence-transformers. Embeddings, gathering and loss are theirs; the encoder, the data and the loop are this file's.
 """
 
+import contextlib
 import copy
+import importlib
 import json
 import os
 import sys
@@ -24,6 +26,18 @@ VARIANTS = {
     "flagembedding": dict(of="flagembedding", gathers=True),  # --negatives_cross_device
     "flagembedding-half": dict(of="flagembedding", gathers=True, reference="scaled"),  # compared with right / ranks
     "flagembedding-ranks": dict(of="flagembedding", gathers=True, times="ranks"),  # the loss times the world size
+    "flagembedding-grad": dict(of="flagembedding", gathers=True, gather="grad"),  # its gather replaced
+    # a teacher's scores: with kl_div, distillation over the own queries is added; in a batch without in-batch negatives
+    # (no_in_batch_neg_flag) a query is compared with the passages of its own group
+    "flagembedding-kl-div-plain": dict(of="flagembedding", gathers=True, kind="kl-div"),
+    "flagembedding-kl-div-ranks": dict(of="flagembedding", gathers=True, kind="kl-div", times="ranks"),
+    "flagembedding-kl-div-grad": dict(of="flagembedding", gathers=True, kind="kl-div", gather="grad"),
+    "flagembedding-m3-kd-plain": dict(of="flagembedding", gathers=True, kind="m3-kd"),
+    "flagembedding-m3-kd-ranks": dict(of="flagembedding", gathers=True, kind="m3-kd", times="ranks"),
+    "flagembedding-m3-kd-grad": dict(of="flagembedding", gathers=True, kind="m3-kd", gather="grad"),
+    "flagembedding-no-in-batch-plain": dict(of="flagembedding", gathers=True, kind="no-in-batch"),
+    "flagembedding-no-in-batch-ranks": dict(of="flagembedding", gathers=True, kind="no-in-batch", times="ranks"),
+    "flagembedding-no-in-batch-grad": dict(of="flagembedding", gathers=True, kind="no-in-batch", gather="grad"),
     "flagembedding-local": dict(of="flagembedding", gathers=False),
     "flagembedding-local-own-objective": dict(of="flagembedding", gathers=False, reference="local"),
     "mnrl-local": dict(of="mnrl", gathers=False),  # MultipleNegativesRankingLoss, as it is by default
@@ -35,14 +49,17 @@ VARIANTS = {
 # --8<-- [end:variants]
 
 STEPS, PAIRS, WIDTH, SCALE = 3, 4, 8, 5.0
+TEACHERS = {"kl-div": "kl_div", "m3-kd": "m3_kd_loss"}  # kd_loss_type
 
 
 # --8<-- [start:facts]
 def facts(variant):
     """What this file's settings are called in the field, for the record."""
     s = VARIANTS[variant]
-    design = ("all-queries", "slot") if s["of"] == "flagembedding" else ("own-queries", "grad")
+    design = ("all-queries", s.get("gather", "slot")) if s["of"] == "flagembedding" else ("own-queries", "grad")
     gathers = dict(zip(("contrast", "gather"), design))
+    if s.get("kind") == "no-in-batch":
+        gathers = {"contrast": "group"}  # nothing is gathered
     return {
         "strategy": "ddp",
         "tuning": "full",
@@ -63,6 +80,7 @@ def facts(variant):
         "loss_times": s.get("times", "one"),
         "temperature": "fixed",
         "directions": "both" if s.get("symmetric") else "one",
+        "second_term": "local" if s.get("kind") == "kl-div" else "none",
         "rank_pairs": "equal",
         "reference": {"local": "local-negatives"}.get(s.get("reference"), s.get("reference", "right")),
     }
@@ -84,15 +102,50 @@ class Encoder(nn.Module):
         return SimpleNamespace(last_hidden_state=self.layers(inputs)[:, None])
 
 
-# --8<-- [start:losses]
-def made(s, encoder):
-    """The wrapped model, and the framework's loss of two batches."""
-    if s["of"] == "flagembedding":
-        from FlagEmbedding.finetune.embedder.encoder_only.base.modeling import BiEncoderOnlyEmbedderModel
+@contextlib.contextmanager
+def gathering(s):
+    """For these settings, FlagEmbedding's gather replaced; what follows in this process has its own again."""
+    if s["of"] != "flagembedding" or s.get("gather") != "grad":
+        yield
+        return
+    own = importlib.import_module("FlagEmbedding.abc.finetune.embedder").AbsEmbedderModel._dist_gather_tensor
+    # --8<-- [start:grad]
+    from FlagEmbedding.abc.finetune.embedder import AbsEmbedderModel
 
-        settings = dict(temperature=1 / SCALE, normalize_embeddings=True, negatives_cross_device=s["gathers"])
-        model = DistributedDataParallel(BiEncoderOnlyEmbedderModel(encoder, **settings).train())
-        return lambda queries, passages: model(queries=queries, passages=passages).loss
+    def gather_with_gradients(self, t):
+        return None if t is None else torch.cat(torch.distributed.nn.functional.all_gather(t.contiguous()))
+
+    AbsEmbedderModel._dist_gather_tensor = gather_with_gradients
+    # --8<-- [end:grad]
+    try:
+        yield
+    finally:
+        AbsEmbedderModel._dist_gather_tensor = own
+
+
+# --8<-- [start:losses]
+def of_flagembedding(s, encoder, gathers, wrapped=True):
+    """FlagEmbedding's loss of two batches; the teacher's scores are made up, from the passages."""
+    from FlagEmbedding.finetune.embedder.encoder_only.base.modeling import BiEncoderOnlyEmbedderModel
+
+    kind = s.get("kind")
+    settings = dict(temperature=1 / SCALE, normalize_embeddings=True, negatives_cross_device=gathers)
+    if kind in TEACHERS:
+        settings["kd_loss_type"] = TEACHERS[kind]
+    model = BiEncoderOnlyEmbedderModel(encoder, **settings).train()
+    model = DistributedDataParallel(model) if wrapped else model
+
+    def loss_of(queries, passages):
+        more = dict(teacher_scores=passages["inputs"][:, 0].tolist()) if kind in TEACHERS else {}
+        return model(queries=queries, passages=passages, no_in_batch_neg_flag=kind == "no-in-batch", **more).loss
+
+    return loss_of
+
+
+def made(s, encoder):
+    """The framework's loss of two batches, through the wrapped model."""
+    if s["of"] == "flagembedding":
+        return of_flagembedding(s, encoder, s["gathers"])
     from sentence_transformers.losses import MultipleNegativesRankingLoss
 
     model = DistributedDataParallel(encoder)
@@ -109,27 +162,36 @@ def made(s, encoder):
 def run(variant):
     """Train a variant; compare it, on every rank, with one process that saw all the pairs."""
     s, rank, world_size = VARIANTS[variant], dist.get_rank(), dist.get_world_size()
-    data = torch.randn(STEPS, 2, world_size * PAIRS, WIDTH, generator=torch.Generator().manual_seed(1))
+    group = 2 if "kind" in s else 1  # passages of a query
+    data = torch.randn(STEPS, 1 + group, world_size * PAIRS, WIDTH, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
     encoder = Encoder()
     reference = copy.deepcopy(encoder)
     loss_of, optimizer, first = made(s, encoder), torch.optim.SGD(encoder.parameters(), lr=0.1), None
-    for step in data:
-        mine = step[:, rank * PAIRS : (rank + 1) * PAIRS]
-        loss = loss_of(*({"inputs": it, "attention_mask": torch.ones(PAIRS, 1)} for it in mine))
-        (loss * (world_size if s.get("times") == "ranks" else 1)).backward()
-        first = torch.cat([p.grad.flatten().clone() for p in encoder.parameters()]) if first is None else first
-        optimizer.step()
-        optimizer.zero_grad()
+    with gathering(s):
+        for step in data:
+            loss = loss_of(*batches(step[:, rank * PAIRS : (rank + 1) * PAIRS]))
+            (loss * (world_size if s.get("times") == "ranks" else 1)).backward()
+            first = torch.cat([p.grad.flatten().clone() for p in encoder.parameters()]) if first is None else first
+            optimizer.step()
+            optimizer.zero_grad()
     return compare(variant, list(encoder.parameters()), first, *train_alone(reference, data, s))
+
+
+def batches(step):
+    """Queries, and the passages of each, as the frameworks take them."""
+    both = step[0], step[1:].transpose(0, 1).flatten(0, 1)
+    return [{"inputs": it, "attention_mask": torch.ones(len(it), 1)} for it in both]
 
 
 def train_alone(model, data, s):
     """The same steps in one process: what the parameters must become, and the first gradient of the stated objective."""
     optimizer, first = torch.optim.SGD(model.parameters(), lr=0.1), None
+    theirs = of_flagembedding(s, model, gathers=False, wrapped=False) if "kind" in s else None
     for step in data:
-        losses = []
-        for queries, passages in step.split(PAIRS, dim=1) if s.get("reference") == "local" else [step]:
+        losses = [theirs(*batches(step))] if theirs else []
+        parts = step.split(PAIRS, dim=1) if s.get("reference") == "local" else [step]
+        for queries, passages in [] if theirs else parts:
             queries, passages = (F.normalize(model.layers(it), dim=-1) for it in (queries, passages))
             scores, targets = SCALE * queries @ passages.T, torch.arange(len(queries))
             loss = F.cross_entropy(scores, targets)

@@ -33,6 +33,8 @@ DEFAULTS = dict(
     # "none": no negatives
     gather="slot",  # all_gather, then gathered[rank] = own; "bare": all_gather alone; "grad": one that autograd knows
     times="one",  # the loss, or "ranks": times the world size; "slot": only the gradient of the own slot
+    # "cross": only the term that crosses ranks
+    second="none",  # "local": a second term of the loss, over the rank's own pairs only, as in distillation
     learned=False,  # the temperature, a parameter
     symmetric=False,  # passages against queries too, as in CLIP
     towers=1,  # 1: the same encoder for both sides
@@ -71,6 +73,16 @@ VARIANTS = {
     "all-slot-slot-fixed": dict(times="slot"),
     "all-slot-slot-learned": dict(times="slot", learned=True),
     "clip-all-slot-slot": dict(CLIP, times="slot"),
+    # a second term beside it that crosses no ranks
+    **{
+        f"second-{name}": dict(settings, second="local")
+        for name, settings in {
+            "all-slot": REPORTED,
+            "all-slot-ranks": WITH_FACTOR,
+            "all-slot-cross": dict(REPORTED, times="cross"),
+            "own-grad": FIX,
+        }.items()
+    },
     # other objectives
     "local-own-objective": dict(DESIGNS["local"], reference="local"),
     "own-slot-local-objective": dict(DESIGNS["own-slot"], reference="local"),
@@ -136,6 +148,7 @@ def of_contrast(s):
         "loss_times": s["times"],
         "temperature": "learned" if s["learned"] else "fixed",
         "directions": "both" if s["symmetric"] else "one",
+        "second_term": s["second"],
         "rank_pairs": "equal" if len(set(s["pairs"])) == 1 else "unequal",
     }
 
@@ -210,7 +223,17 @@ def one_direction(queries, passages, scale, s):
 
 def loss_of(queries, passages, scale, s):
     loss = one_direction(queries, passages, scale, s)
-    return (loss + one_direction(passages, queries, scale, s)) / 2 if s["symmetric"] else loss
+    if s["symmetric"]:
+        loss = (loss + one_direction(passages, queries, scale, s)) / 2
+    if s["second"] == "none":
+        return loss
+    second = distance(queries, passages)
+    if s["times"] == "cross":
+        # --8<-- [start:cross]
+        loss = dist.get_world_size() * loss + second  # `second` is over the rank's own pairs
+        # --8<-- [end:cross]
+        return loss
+    return loss + second * (dist.get_world_size() if s["times"] == "ranks" else 1)
 
 
 # --8<-- [end:designs]
@@ -262,7 +285,9 @@ def in_one_process(queries, passages, scale, s):
         return distance(queries, passages)
     scores, targets = scale * queries @ passages.T, torch.arange(len(queries), device=queries.device)
     loss = F.cross_entropy(scores, targets)
-    return (loss + F.cross_entropy(scores.T, targets)) / 2 if s["symmetric"] else loss
+    if s["symmetric"]:
+        loss = (loss + F.cross_entropy(scores.T, targets)) / 2
+    return loss if s["second"] == "none" else loss + distance(queries, passages)
 
 
 def distance(queries, passages):
