@@ -168,59 +168,50 @@ def facts(variant):
 # --8<-- [start:fix]
 class MoeTrainer(Trainer):
     coefficient = 0.001  # yours
-    checked_model = None
 
     def compute_loss(self, model, inputs, return_outputs=False, **more):
-        if model.training and model is not self.checked_model:
-            self.zero_model_coefficient(model, inputs)
-            self.checked_model = model
+        if not (self.model_accepts_loss_kwargs or self.compute_loss_func):
+            raise ValueError("the Trainer divides this loss itself: use no MoeTrainer")
+        hook = self.model.register_forward_hook(take_out)
         loss, out = super().compute_loss(model, inputs, True, **more)
+        hook.remove()
         if model.training:
             parts = self.current_gradient_accumulation_steps
             loss = loss + self.coefficient * out["aux_loss"] / parts
         return (loss, out) if return_outputs else loss
 
-    def zero_model_coefficient(self, model, batch):
-        """Set the model's own coefficient to 0, and see in its loss that it arrives."""
-        divided = not (self.model_accepts_loss_kwargs or self.compute_loss_func)
-        if divided or getattr(self, "loss_is_scaled_for_ga", None) is False:
-            raise RuntimeError(
-                "the Trainer divides this loss by the accumulation itself: "
-                "train without this class, or leave loss_is_scaled_for_ga alone"
-            )
-        for value in (1.0, 0.0):
-            for module in model.modules():  # so of what DDP and PEFT wrap, too
-                text_config = getattr(getattr(module, "config", None), "text_config", None)
-                for place in (module, text_config):
-                    if hasattr(place, "router_aux_loss_coef"):
-                        place.router_aux_loss_coef = value
-            used = used_coefficient(model, batch)
-            if not abs(used - value) < 0.1:
-                raise RuntimeError(
-                    f"router_aux_loss_coef is set to {value}, and the model's loss uses {used}: "
-                    "see where its forward reads the coefficient, and set it there in zero_model_coefficient"
-                )
 
-
-def used_coefficient(model, batch):
-    """By which coefficient the model's own loss holds the auxiliary loss."""
-    training = model.training
-    model.eval()  # without dropout
-    with torch.no_grad():
-        on, off = (model(**batch, output_router_logits=it) for it in (True, False))
-    model.train(training)
-    return ((on.loss - off.loss) / on.aux_loss).item()
+def take_out(model, inputs, out):
+    """Take the auxiliary loss out, by the coefficient that the forward used."""
+    if out["loss"] is not None and out["loss"].requires_grad:
+        (used,) = torch.autograd.grad(out["loss"], out["aux_loss"], retain_graph=True)
+        out["loss"] = out["loss"] - used * out["aux_loss"]
 
 
 # --8<-- [end:fix]
 
 
-# --8<-- [start:assigned]
-class AssignedTrainer(MoeTrainer):
-    """The fix that stood here before: `model.router_aux_loss_coef = 0.0`, and nobody sees whether it arrives."""
+# --8<-- [start:used]
+def used_coefficient(model, batch):
+    """By which coefficient a model that no DDP wraps adds the auxiliary loss to its own."""
+    out = model(**batch, output_router_logits=True)
+    return torch.autograd.grad(out.loss, out.aux_loss)[0].item()
 
-    def zero_model_coefficient(self, model, batch):
-        pass
+
+# --8<-- [end:used]
+
+
+# --8<-- [start:assigned]
+class AssignedTrainer(Trainer):
+    """With `model.router_aux_loss_coef = 0.0` the fix that was here before: nothing shows whether that arrives."""
+
+    coefficient = 0.001
+
+    def compute_loss(self, model, inputs, return_outputs=False, **more):
+        loss, out = super().compute_loss(model, inputs, True, **more)
+        if model.training:
+            loss = loss + self.coefficient * out["aux_loss"] / self.current_gradient_accumulation_steps
+        return (loss, out) if return_outputs else loss
 
 
 # --8<-- [end:assigned]
