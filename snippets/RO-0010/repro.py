@@ -5,10 +5,13 @@
 
 Objective: training starts from the checkpoint. A variant either raises, as it would in training, or trains three steps of plain SGD
 and is compared with one process that loaded the same checkpoint and saw all samples. `from_random` is the same difference to one
-process that loaded nothing: near 0 where the checkpoint was lost.
+process that loaded nothing: near 0 where the checkpoint was lost. With bf16 the one process rounds as two ranks do: it computes in
+bf16, each rank's samples by themselves, and steps on float32 weights.
 """
 
+import copy
 import gc
+import itertools
 import json
 import os
 import sys
@@ -31,12 +34,20 @@ DEFAULTS = dict(
     where="init",  # "whole": a plain model, then initialize; "init": made under zero.Init; "engine": after initialize
     by="strict",  # how the checkpoint is loaded, see `load` and `load_into_engine`
     checks=False,  # zero_optimization.enable_sanity_checks
+    dtype="float32",  # or "bf16": DeepSpeed then steps on float32 weights of its own, at every stage
+    buffers=None,  # the checkpoint has those of a BatchNorm (in eval mode), and this is how they are loaded, see `load_buffers`
     head=None,  # the checkpoint has no head; its weights shall be 0.5, and this is where `nn.init` says so
 )
 WAYS = ("strict", "strict-false", "assign", "skip", "data", "gathered", "modifier")
 ENGINE = (
     "one-by-one modifier-refresh set-fp32 set-fp32-modifier module-state module-state-fetch own own-module-only".split()
 )
+BF16 = dict(dtype="bf16")
+BEFORE_AND_AFTER = {
+    "whole-strict": dict(where="whole"),
+    "engine-strict": dict(where="engine"),
+    "engine-strict-refresh": dict(where="engine", by="strict-refresh"),
+}
 VARIANTS = (
     {f"{where}-{by}": dict(where=where, by=by) for where in ("init", "engine") for by in WAYS}
     | {f"init-{by}": dict(by=by) for by in ("one-by-one", "modifier-rank-0", "gathered-rank-0", "root-only")}
@@ -51,6 +62,14 @@ VARIANTS = (
         "head-whole-constructor": dict(where="whole", head="constructor"),
     }
     | {
+        f"bf16-zero{stage}-{name}": dict(BF16, stage=stage, **how)
+        for stage, (name, how) in itertools.product((0, 1, 2), BEFORE_AND_AFTER.items())
+    }
+    | {"bf16-init-one-by-one": dict(BF16, by="one-by-one")}
+    | {f"bf16-engine-{by}": dict(BF16, where="engine", by=by) for by in ("one-by-one", "modifier-refresh")}
+    | {f"buffers-{how}": dict(by="one-by-one", buffers=how) for how in ("apart", "strict-false", "left")}
+    | {"buffers-rank-0": dict(by="modifier-rank-0", buffers="rank-0")}
+    | {
         f"head-{at}": dict(by="modifier", head=at)
         for at in ("constructor", "own-constructor", "after", "after-modifier")
     }
@@ -58,6 +77,7 @@ VARIANTS = (
 # --8<-- [end:variants]
 
 STEPS, BATCH, WIDTH = 3, 4, 8
+DTYPES = {"float32": torch.float32, "bf16": torch.bfloat16}
 ON_DEVICE = torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device("cpu")
 gc.freeze()  # each engine collects garbage, which takes a second with all that was imported
@@ -74,6 +94,8 @@ def facts(variant):
         "strategy": f"zero-{s['stage']}",
         "model_by": "script",
         "new_head": s["head"] or "none",
+        "checkpoint_buffers": s["buffers"] or "none",
+        "dtype": s["dtype"],
         "checkpoint_into": "partitioned" if s["where"] == "init" else s["where"],
         "checkpoint_by": "load-state-dict" if s["by"] == "strict" else s["by"],
         "optimizer": "sgd",
@@ -110,16 +132,17 @@ class OwnHead(nn.Module):
 
 
 class Model(nn.Module):
-    def __init__(self, head=None):
+    def __init__(self, head=None, buffers=None):
         super().__init__()
         self.first = nn.Linear(WIDTH, 2 * WIDTH)
+        self.norm = nn.BatchNorm1d(2 * WIDTH).eval() if buffers else nn.Identity()  # eval: it uses what was loaded
         self.last = nn.Linear(2 * WIDTH, 2 * WIDTH)
         self.head = OwnHead() if head == "own-constructor" else nn.Linear(2 * WIDTH, WIDTH, bias=False)
         if head == "constructor":
             nn.init.constant_(self.head.weight, 0.5)  # under zero.Init it was partitioned one line above, and is empty
 
     def forward(self, x):
-        return self.head(torch.tanh(self.last(torch.tanh(self.first(x)))))
+        return self.head(torch.tanh(self.last(self.norm(torch.tanh(self.first(x))))))
 
 
 # --8<-- [end:model]
@@ -132,6 +155,17 @@ def one_by_one(model, state):
             if dist.get_rank() == 0:
                 p.data.copy_(state[name])
     # --8<-- [end:fix]
+
+
+def load_buffers(model, state, how):
+    """After the parameters; "left": not at all; "rank-0": together with them, on rank 0 only."""
+    if how == "apart":
+        # --8<-- [start:buffers]
+        buffers = {name: state[name] for name, _ in model.named_buffers() if name in state}
+        model.load_state_dict(buffers, strict=False)  # on every rank
+        # --8<-- [end:buffers]
+    elif how == "strict-false":
+        model.load_state_dict(state, strict=False)
 
 
 # --8<-- [start:load]
@@ -183,6 +217,7 @@ def config(s):
         zero["enable_sanity_checks"] = True
         # --8<-- [end:checks]
     return {
+        "bf16": {"enabled": s["dtype"] == "bf16"},
         "train_micro_batch_size_per_gpu": BATCH // dist.get_world_size(),
         "gradient_clipping": 0.0,  # newer releases clip at 1.0 unless told otherwise
         "zero_allow_untested_optimizer": True,  # plain SGD, to compare parameters
@@ -198,40 +233,44 @@ def engine_of(model, s):
 def run(variant):
     """Load and train; compare, on every rank, with one process that loaded the checkpoint, and with one that loaded nothing."""
     s = {**DEFAULTS, **VARIANTS[variant]}
-    rank, world_size = dist.get_rank(), dist.get_world_size()
+    rank, world_size, dtype = dist.get_rank(), dist.get_world_size(), DTYPES[s["dtype"]]
     data = torch.randn(STEPS, BATCH, WIDTH, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     torch.manual_seed(7)
-    before = Model().to(DEVICE)
+    before = Model(buffers=s["buffers"]).to(DEVICE)
+    if s["buffers"]:
+        before.norm.running_mean.normal_()
+        before.norm.running_var.uniform_(1, 2)
     state = {k: v.clone() for k, v in before.state_dict().items() if not (s["head"] and k.startswith("head"))}
     source = saved(before, s) if s["by"].startswith("own") else state
     torch.manual_seed(0)
     with deepspeed.zero.Init(config_dict_or_path=config(s), enabled=s["where"] == "init"):
-        model = Model(s["head"])
+        model = Model(s["head"], s["buffers"])
     model.to(DEVICE)
     if s["where"] == "engine":
         engine = engine_of(model, s)
         load_into_engine(engine, source, s["by"])
     else:
         load(model, state, s["by"], strict=not s["head"])
+        load_buffers(model, state, s["buffers"])
         initialise_head(model, s["head"])
         engine = engine_of(model, s)
     try:
         for batch in data:
-            engine.backward((engine(batch[rank::world_size]) - 1).square().mean())
+            engine.backward((engine(batch[rank::world_size].to(dtype)) - 1).square().mean())
             engine.step()
         trained = []
         for p in model.parameters():
             with deepspeed.zero.GatheredParameters(p, enabled=s["stage"] == 3):
-                trained.append(p.detach().clone())
+                trained.append(p.detach().float())
     finally:
         engine.destroy()
     torch.manual_seed(0)
-    alone = Model().to(DEVICE)
-    scratch = train_alone(alone, data)
+    alone = Model(buffers=s["buffers"]).to(DEVICE)
+    scratch = train_alone(alone, data, dtype)
     alone.load_state_dict(state, strict=not s["head"])
     if s["head"]:
         nn.init.constant_(alone.head.weight, 0.5)
-    return compare(variant, trained, train_alone(alone, data), scratch)
+    return compare(variant, trained, train_alone(alone, data, dtype), scratch)
 
 
 def initialise_head(model, at):
@@ -254,17 +293,18 @@ def saved(model, s):
     return folder[0]
 
 
-def train_alone(model, data):
-    """The same steps in one process; the model is left as it was."""
-    start = {k: v.clone() for k, v in model.state_dict().items()}
+def train_alone(model, data, dtype):
+    """The same steps in one process, each rank's samples by themselves; the model is left as it was."""
+    model = copy.deepcopy(model).to(dtype).float()  # the float32 weights begin as what bf16 keeps of the checkpoint
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in data:
-        optimizer.zero_grad()
-        (model(batch) - 1).square().mean().backward()
+        working, ranks = copy.deepcopy(model).to(dtype), dist.get_world_size()
+        for rank in range(ranks):
+            ((working(batch[rank::ranks].to(dtype)) - 1).square().mean() / ranks).backward()
+        for p, q in zip(model.parameters(), working.parameters(), strict=True):
+            p.grad = q.grad.float()
         optimizer.step()
-    trained = [p.detach().clone() for p in model.parameters()]
-    model.load_state_dict(start)
-    return trained
+    return [p.detach().to(dtype).float() for p in model.parameters()]
 
 
 # --8<-- [end:train]

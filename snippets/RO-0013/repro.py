@@ -183,9 +183,10 @@ class MoeTrainer(Trainer):
 
 def take_out(model, inputs, out):
     """Take the auxiliary loss out, by the coefficient that the forward used."""
-    if out["loss"] is not None and out["loss"].requires_grad:
-        (used,) = torch.autograd.grad(out["loss"], out["aux_loss"], retain_graph=True)
-        out["loss"] = out["loss"] - used * out["aux_loss"]
+    loss = out.get("loss")  # none where a compute_loss_func makes it
+    if loss is not None and loss.requires_grad:
+        (used,) = torch.autograd.grad(loss, out["aux_loss"], retain_graph=True)
+        out["loss"] = loss - used * out["aux_loss"]
 
 
 # --8<-- [end:fix]

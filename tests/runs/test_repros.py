@@ -5,11 +5,13 @@ import importlib.util
 import json
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
 
-from readyonce import counts, launches
+from readyonce import articles, counts, launches
+from readyonce.project import LANGUAGES
 from support.project import REPROS
 
 
@@ -36,6 +38,46 @@ def test_variants_are_those_declared(known, incident, name):
         (table,) = (it.value for it in assigned if ast.unparse(it.targets[0]) == "VARIANTS")
         written = [key.value for key in table.keys]
     assert sorted(written) == sorted(declared)
+
+
+LOADS = """
+import os
+os.environ.setdefault("DS_ACCELERATOR", "cpu")
+import deepspeed, torch, torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo")
+state = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)).state_dict()
+state["1.running_mean"] += 5
+config = {"train_batch_size": 1, "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0}}
+with deepspeed.zero.Init(config_dict_or_path=config):
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+CODE
+with deepspeed.zero.GatheredParameters(list(model.parameters())):
+    loaded = model.state_dict()
+    assert loaded.keys() == state.keys()
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
+print("all loaded", flush=True)
+os._exit(0)
+"""
+
+
+def test_what_the_page_prints_for_zero_init_loads_parameters_and_buffers(known, tmp_path):
+    """The fix, and then the code of the tab `zero.Init`, executed as they are printed, on a model with a BatchNorm."""
+    incident, printed = known.incidents["RO-0010"], set()
+    for language in LANGUAGES:
+        page = (known.root / "docs" / language / "incidents" / "RO-0010.md").read_text(encoding="utf-8")
+        (tab,) = re.findall(r'^=== "DeepSpeed.*?zero\.Init"\n(.*?)^===', page, re.MULTILINE | re.DOTALL)
+        sections = [incident.meta.fix.code, *re.findall(r'^    --8<-- "RO-0010/(.+)"$', tab, re.MULTILINE)]
+        files = (section.split(":") for section in sections)
+        found = (articles.section((incident.folder / file).read_text(encoding="utf-8"), name) for file, name in files)
+        printed.add("".join(map(textwrap.dedent, found)))
+    (code,) = printed
+    script, python = tmp_path / "loads.py", Path(sys.executable)
+    script.write_text(LOADS.replace("CODE\n", code), encoding="utf-8")
+    with launches.running([*launches.torchrun(python, 1), script], python, str(tmp_path)) as process:
+        ended = process.wait(180)
+    assert ended == 0 and "all loaded" in launches.log_of(tmp_path), launches.log_of(tmp_path)
 
 
 def test_the_config_on_the_page_is_the_one_that_was_run(known):

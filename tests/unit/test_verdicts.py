@@ -76,6 +76,27 @@ def test_claims_are_judged_on_every_run_that_fits_their_scope():
                 assert {observed.name for observed in judge(KNOWN, it).runs} == fitting
 
 
+CROSS = {"contrast": "all-queries", "gather": "slot", "temperature": "fixed", "loss_times": "ranks"}
+AFTER = {"strategy": "zero-0", "checkpoint_into": "engine", "checkpoint_by": "load-state-dict"}
+
+
+@pytest.mark.parametrize(
+    "incident, claim, facts, right",
+    [
+        ("RO-0009", "times-ranks", CROSS | {"second_term": "none"}, True),
+        ("RO-0009", "times-ranks", CROSS | {"second_term": "local"}, False),
+        ("RO-0010", "initialize-first", AFTER | {"dtype": "bf16"}, False),
+    ],
+)
+def test_the_condition_of_advice_names_the_setting_that_turns_its_runs(incident, claim, facts, right):
+    """The runs with these facts decide the claim, and its condition promises nothing that they refute."""
+    declared = KNOWN.incidents[incident].meta.claims[claim]
+    runs = KNOWN.fitting(facts)[0]
+    assert {run.label for run in runs} == {"match" if right else "diverge"}
+    assert {bool(declared.when and fits(declared.when.where, run)) for run in runs} == {right}
+    assert {run.name for run in runs} <= {run.name for run in KNOWN.fitting(declared.scope)[0]}
+
+
 def test_an_explanation_is_judged_by_what_could_refute_it():
     for incident in KNOWN.incidents.values():
         for name, it in incident.meta.claims.items():
