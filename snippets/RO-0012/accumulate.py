@@ -71,7 +71,7 @@ def facts(variant):
             "accumulate": "split" if s["loop"] == "split" else "each-batch" if each else "plain",
             "accumulate_loader": "unlinked" if unlinked else s["loader"],
             "accumulate_optimizer": s["optimizer"],
-            **({"zero_grad": s["zero_grad"]} if s["zero_grad"] != "last" else {}),
+            "zero_grad": s["zero_grad"],
             "tail": "spanning" if unlinked or s["loader"] == "own" else "synced",
             "window_divisor": {"plain": "setting", "scaled": "window", "divided": "twice"}[s["loss"]],
         }
