@@ -376,9 +376,10 @@ def test_no_log_is_taken_for_code():
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_a_weight_that_is_not_whole_is_not_put_down_to_fsdp_alone(language):
     """ZeRO-3 prints all three texts: a weight that nothing gathered is empty there."""
-    frame = '  File "site-packages/deepspeed/runtime/zero/parameter_offload.py", line 9, in hook\n'
+    frames = '  File "site-packages/deepspeed/runtime/zero/parameter_offload.py", line 9, in hook\n'
+    frames += '  File "train.py", line 9, in loss\n    return linear(x, layer.weight, layer.bias)\n'
     for name in ("fsdp-freed-weight", "weight-not-2d", "weight-size-0"):
-        answer = told(frame + error(name))
+        answer = told(frames + error(name))
         words = report.text(ENGINE, answer, language)
         assert answer.json["error"] == name and "ZeRO-3" in words and "FSDP1" in words
 
@@ -498,7 +499,7 @@ def test_diagnose_imports_nothing_heavy(tmp_path):
 
 def test_the_rules_are_small():
     # A kilobyte or so for each error and each incident, beside the frameworks' fixes and the words of the answers.
-    limit = 16_500 + 900 * len(KNOWN.families) + 1_300 * len(KNOWN.incidents)
+    limit = 18_000 + 900 * len(KNOWN.families) + 1_300 * len(KNOWN.incidents)
     assert all(len(rules.to_script(RULES, language).encode()) < limit for language in LANGUAGES)
 
 
