@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from importlib import metadata
-from pathlib import Path
 
 import pytest
 
 from support.project import ROOT, TESTS
+from support.selection import imported
 
 UNIT = sorted((TESTS / "unit").glob("test_*.py"))
 ABSENT = """
@@ -39,16 +39,6 @@ def absent() -> set[str]:
         for name, owners in metadata.packages_distributions().items()
         if not {owner.lower().replace("_", "-").replace(".", "-") for owner in owners} & there
     } - {"pip", "_distutils_hack", "pkg_resources"}
-
-
-def imported(path: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        if isinstance(node, ast.ImportFrom):
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return found
 
 
 def test_no_test_imports_a_test():

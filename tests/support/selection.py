@@ -12,8 +12,9 @@ import hashlib
 import json
 import os
 import re
+import statistics
 import subprocess
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -23,7 +24,7 @@ from typing import Any
 import pytest
 import yaml
 
-from readyonce.catalog import Catalog, Incident
+from readyonce.catalog import Catalog
 from readyonce.made_from import DECLARED, ENVIRONMENT, FACTS, LAUNCH, WATCHED
 from readyonce.schema import Run
 from support.project import TESTS
@@ -32,39 +33,50 @@ BASE = ".ci/base"
 LONGEST_SUBMISSION = 3 * 3600  # seconds from its first commit to its last
 SAMPLE = 240.0  # seconds of runs in the current environment that each commit draws
 OF_COMMANDS = 100.0  # and of frameworks' commands
-KIND = re.compile(
-    r"RO-\d+|(?<=look-alikes/)[^/]+|(?<=concepts/)[^/]+|(?<=errors/)(?!look-alikes)[^/]+"
-)  # what tells pages of a kind apart
+# What tells the pages of a kind apart.
+KIND = re.compile(r"RO-\d+|(?<=look-alikes/)[^/]+|(?<=concepts/)[^/]+|(?<=errors/)(?!look-alikes)[^/]+")
 RUNS, COMMANDS = "tests/runs/test_runs.py", "tests/runs/test_frameworks.py"
 START = 15.0  # seconds that a launch takes before it trains
 # A change of these calls for no lane: what tests outside of the lanes see to, or nothing rests on. Of all else that no lane
 # names it is not known what rests on it, so everything is run.
-ELSEWHERE = (
-    *(
-        "docs/**",
-        "snippets/**",
-        "README*",
-        "LICENSE",
-        "SECURITY.md",
-        "mkdocs*.yml",
-        "biome.jsonc",
-        ".gitignore",
-        ".ci/base",
-    ),
-    *("action.yml", ".github/**", ".pre-commit-hooks.yaml"),
-    *(
-        "scripts/**.py",
-        "scripts/readyonce/pages/templates/**",
-        "scripts/readyonce/*.css",
-        "scripts/readyonce/keys.zh.yml",
-    ),
-    *(
-        f"tests/{name}/**"
-        for name in ("unit", "site", "browser", "runs", "hostile", "meta", "book", "bench", "cluster")
-    ),
-    *(f"tests/{name}/**" for name in ("support", "faults", "logs", "fuzz", "lint", "fleet", "guard", "lighthouse")),
-    *("tests/*.yml", "tests/permalinks.*", "tests/README.md"),
-)
+ELSEWHERE = [
+    "docs/**",
+    "snippets/**",
+    "README*",
+    "LICENSE",
+    "SECURITY.md",
+    "mkdocs*.yml",
+    "biome.jsonc",
+    ".gitignore",
+    ".ci/base",
+    "action.yml",
+    ".github/**",
+    ".pre-commit-hooks.yaml",
+    "scripts/**.py",
+    "scripts/readyonce/pages/templates/**",
+    "scripts/readyonce/*.css",
+    "scripts/readyonce/keys.zh.yml",
+    "tests/unit/**",
+    "tests/site/**",
+    "tests/browser/**",
+    "tests/runs/**",
+    "tests/hostile/**",
+    "tests/meta/**",
+    "tests/book/**",
+    "tests/bench/**",
+    "tests/cluster/**",
+    "tests/support/**",
+    "tests/faults/**",
+    "tests/logs/**",
+    "tests/fuzz/**",
+    "tests/lint/**",
+    "tests/fleet/**",
+    "tests/guard/**",
+    "tests/lighthouse/**",
+    "tests/*.yml",
+    "tests/permalinks.*",
+    "tests/README.md",
+]
 
 
 class Unusable(Exception):
@@ -94,8 +106,11 @@ def base(root: Path) -> str | None:
         commit, when = line.split()
         if head - int(when) >= LONGEST_SUBMISSION:
             lines = git(root, "show", f"{commit}:{BASE}").splitlines()
-            named = next(line for line in lines if line and not line.startswith("#"))
-            git(root, "merge-base", "--is-ancestor", named, commit)
+            named = " ".join(line for line in lines if not line.startswith("#"))
+            if git(root, "merge-base", named, commit).strip() != named:
+                raise Unusable(
+                    f"{BASE} of {commit} names {named}, which is no commit before it; write the last that was proven"
+                )
             return named
     return None
 
@@ -165,69 +180,56 @@ class Selection:
         graph = grimp.build_graph("readyonce", exclude_type_checking_imports=True, cache_dir=None)
         found = {}
         for name, lane in self.lanes.items():
-            tests = [f"tests/{test}" for test in lane["tests"]]
+            tests = [TESTS / test for test in lane["tests"]]
             modules = {f"readyonce.{module}" for module in lane["modules"]}
             modules |= {upstream for module in modules for upstream in graph.find_upstream_modules(module)}
-            files = [
+            files = {
                 f"scripts/{module.replace('.', '/')}{end}" for module in modules for end in (".py", "/__init__.py")
-            ]
-            shared = [f"tests/support/{module}.py" for module in _supports(self.root, tests)]
-            wanted = [*tests, *files, *shared, *lane["files"]]
+            }
+            shared = {os.path.relpath(path, TESTS.parent) for test in tests for path in (test, *shared_by(test))}
+            wanted = [*shared, *files, *lane["files"]]
             if reason := next((path for path in self.changed if _matches(path, wanted)), None):
                 found[name] = reason
         return found
 
     @cached_property
-    def evidence(self) -> dict[tuple[str, str], str]:
-        """(incident, environment/script) of each stored run that is another one than at the base → why."""
+    def evidence(self) -> dict[tuple[str, str], set[str]]:
+        """(incident, environment) → what its stored runs are not as at the base: inputs by their names, or `*`, all of them."""
         found = {}
         for path in self.changed:
-            parts = path.split("/")
             if fnmatchcase(path, "snippets/RO-*/evidence/*.json") and (self.root / path).is_file():
-                now = json.loads((self.root / path).read_bytes())
-                before = self._at_base(path)
-                for script in _scripts_that_differ(now, before):
-                    found[parts[1], f"{parts[3].removesuffix('.json')}/{script}"] = path
+                _, id, _, record = path.split("/")
+                differ = _difference(json.loads((self.root / path).read_bytes()), self._at_base(path))
+                found[id, record.removesuffix(".json")] = differ
         return found
 
-    def runs(self, known: Catalog, environment: str = "current") -> dict[tuple[str, str], str]:
-        """(incident, script) of the repros that are run in an environment → why: their evidence is another one, or drawn."""
-        seconds = {
-            f"{incident.id} {script}": START + sum(run.seconds for run in evidence.runs if _of(incident, run, script))
-            for incident in known.incidents.values()
-            if (evidence := incident.evidence.get(environment))
-            for script in sorted({incident.variants[run.variant].script for run in evidence.runs})
-        }
-        found = {}
-        for name in seconds:
-            id, script = name.split()
-            changed = [(id, f"{environment}/{of}") for of in ("*", *self._inputs(known, id, script))]
-            if path := next((self.evidence[key] for key in changed if key in self.evidence), None):
-                found[id, script] = path
+    def runs(self, known: Catalog) -> dict[tuple[str, str], str]:
+        """(incident, script) of the repros that are run in the current environment → why."""
+        seconds, found = {}, {}
+        for incident in known.incidents.values():
+            by_script: dict[str, list[Run]] = {}
+            for run in incident.evidence["current"].runs if "current" in incident.evidence else ():
+                by_script.setdefault(incident.variants[run.variant].script, []).append(run)
+            for script, of_script in by_script.items():
+                seconds[f"{incident.id} {script}"] = START + sum(run.seconds for run in of_script)
+                needed = incident.needed_by(incident.variants[run.variant] for run in of_script)
+                if self.evidence.get((incident.id, "current"), set()) & {"*", *(path.name for path in needed)}:
+                    found[incident.id, script] = "its evidence changed"
         for name in drawn(self.head, seconds, SAMPLE):
             id, script = name.split()
             found.setdefault((id, script), "drawn")
         return found
 
-    def commands(self, known: Catalog, named: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
-        """Of these (incident, environment) those whose frameworks' commands are run → why. Drawn ones share an environment:
-        to install it costs more than to run them."""
-        groups = sorted(set(named))
-        if not groups:
-            return {}
-        found = {
-            (id, environment): path
-            for (id, environment) in groups
-            if (path := next((why for (of, what), why in self.evidence.items() if of == id and what.startswith(f"{environment}/")), None))
-        }  # fmt: skip
-        (environment,) = drawn(
-            self.head, dict.fromkeys({environment for _, environment in groups}, OF_COMMANDS), OF_COMMANDS
-        )
-        seconds = {}
-        for id, _ in (group for group in groups if group[1] == environment):
-            runs = known.incidents[id].evidence[environment].runs
-            seconds[id] = START + sum(run.seconds for run in runs) / max(len(runs), 1)
-        return {(id, environment): "drawn" for id in drawn(self.head, seconds, OF_COMMANDS)} | found
+    def commands(self, known: Catalog, groups: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Of these (incident, environment) those whose frameworks' commands are run. What is drawn shares an environment: to
+        install it costs more than to run them."""
+        groups = sorted(set(groups))
+        chosen = {group for group in groups if self.evidence.get(group)}
+        for environment in drawn(self.head, dict.fromkeys((name for _, name in groups), OF_COMMANDS), OF_COMMANDS):
+            runs = {id: known.incidents[id].evidence[environment].runs for id, name in groups if name == environment}
+            seconds = {id: START + statistics.mean(run.seconds for run in of_id) for id, of_id in runs.items()}
+            chosen |= {(id, environment) for id in drawn(self.head, seconds, OF_COMMANDS)}
+        return chosen
 
     def pages(self, names: Iterable[str], length: Callable[[str], int]) -> list[str]:
         """The pages that a browser opens: of each kind and language the longest, of the others an eighth that the commit draws."""
@@ -240,11 +242,6 @@ class Selection:
         longest = {max(of_kind, key=lambda name: (length(name), name)) for of_kind in kinds.values()}
         return [name for name in names if name in longest or _number(f"{self.head} {name}") % 8 == 0]
 
-    def _inputs(self, known: Catalog, id: str, script: str) -> list[str]:
-        incident = known.incidents[id]
-        variants = [variant for variant in incident.variants.values() if variant.script == script]
-        return [path.name for path in incident.needed_by(variants)]
-
     def _at_base(self, path: str) -> dict[str, Any]:
         try:
             stored: dict[str, Any] = json.loads(git(self.root, "show", f"{self.base}:{path}"))
@@ -254,41 +251,37 @@ class Selection:
 
 
 def _number(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8])
 
 
-def _of(incident: Incident, run: Run, script: str) -> bool:
-    return incident.variants[run.variant].script == script
-
-
-def _scripts_that_differ(now: dict[str, Any], before: dict[str, Any]) -> set[str]:
-    """`*` for all of them: what starts runs, or where, is another; else each input or variant that is."""
+def _difference(now: dict[str, Any], before: dict[str, Any]) -> set[str]:
+    """The inputs that are others, by their names; `*` where all runs are: how or where they are started, or a run by hand."""
     stored, then = now.get("made_from") or {}, before.get("made_from") or {}
     differ = {name for name in {**stored, **then} if stored.get(name) != then.get(name)} - {FACTS, WATCHED}
-    if differ & {LAUNCH, ENVIRONMENT, DECLARED}:
+    runs, earlier = ({run["variant"]: run | {"facts": 0, "guard": 0} for run in file["runs"]} for file in (now, before))
+    if differ & {LAUNCH, ENVIRONMENT, DECLARED} or any(earlier.get(name) != run for name, run in runs.items()):
         return {"*"}
-    of_runs = [
-        {
-            run["variant"]: {key: value for key, value in run.items() if key not in ("facts", "guard")}
-            for run in file["runs"]
-        }
-        for file in (now, before)
-    ]
-    names = {name for name, run in of_runs[0].items() if of_runs[1].get(name) != run}
-    return differ | ({"*"} if names else set())
+    return differ
 
 
-def _supports(root: Path, tests: Iterable[str]) -> set[str]:
-    """The modules of tests/support/ that these files import, and those import."""
-    left, found = [root / test for test in tests], set[str]()
+def imported(path: Path) -> set[str]:
+    """What a file of Python imports: modules, and what it takes from them, by their whole names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom):
+            found |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def shared_by(path: Path) -> set[Path]:
+    """The files of tests/support/ that a test imports, and those that they import."""
+    found, left = set[Path](), {path}
     while left:
-        path = left.pop()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.is_file() else ():
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("support."):
-                name = (node.module or "").partition(".")[2]
-                if name not in found:
-                    found.add(name)
-                    left.append(root / "tests/support" / f"{name}.py")
+        names = {name.split(".")[1] for each in left for name in imported(each) if name.startswith("support.")}
+        left = {file for name in names if (file := TESTS / "support" / f"{name}.py").is_file()} - found
+        found |= left
     return found
 
 
@@ -298,39 +291,38 @@ def choose(
     """The tests that are run, and the others."""
     if selection.whole:
         return items, []
-    lanes, repros = selection.lane_of, selection.runs(known)
-    asked = [(it.callspec.params, file_of(it)) for it in items if hasattr(it, "callspec")]
+    repros = selection.runs(known)
     commands = selection.commands(
-        known, [(it["incident"], it["environment"]) for it, file in asked if file == COMMANDS]
+        known, (group for item in items if (group := _group(known, item)) and file_of(item) == COMMANDS)
     )
+    wanted = {RUNS: repros.keys(), COMMANDS: commands}
 
-    def wanted(item: pytest.Item) -> bool:
-        file, given = file_of(item), item.callspec.params if hasattr(item, "callspec") else {}
-        if file in (RUNS, COMMANDS) and given:
-            return (
-                _script(known, given) in repros
-                if file == RUNS
-                else (given["incident"], given["environment"]) in commands
-            )
-        return file not in lanes or file == RUNS or lanes[file] in selection.why
+    def is_wanted(item: pytest.Item) -> bool:
+        file, group = file_of(item), _group(known, item)
+        if file in wanted:
+            return group is None or group in wanted[file]
+        return selection.lane_of.get(file) in (None, *selection.why)
 
-    chosen = [item for item in items if wanted(item)]
-    if RUNS in map(file_of, items):
-        left = set(repros) - {
-            _script(known, it.callspec.params) for it in chosen if file_of(it) == RUNS and hasattr(it, "callspec")
-        }
-        if left:
-            raise pytest.UsageError(f"nothing runs {sorted(left)}, whose evidence changed or was drawn")
-    return chosen, [item for item in items if not wanted(item)]
+    chosen = [item for item in items if is_wanted(item)]
+    launched = {_group(known, item) for item in chosen if file_of(item) == RUNS}
+    if RUNS in map(file_of, items) and (left := repros.keys() - launched):
+        raise pytest.UsageError(f"nothing runs {sorted(left)}, whose evidence changed or was drawn")
+    return chosen, [item for item in items if not is_wanted(item)]
+
+
+def _group(known: Catalog, item: pytest.Item) -> tuple[str, str] | None:
+    """What is launched for a test together: of an incident a script, or the commands in an environment; None for none."""
+    if not hasattr(item, "callspec"):
+        return None
+    given: Mapping[str, str] = item.callspec.params
+    if file_of(item) == RUNS:
+        return given["incident"], known.incidents[given["incident"]].variants[given["variant"]].script
+    return (given["incident"], given["environment"]) if file_of(item) == COMMANDS else None
 
 
 def file_of(item: pytest.Item) -> str:
     """From the project's root."""
     return os.path.relpath(item.path, TESTS.parent)
-
-
-def _script(known: Catalog, given: dict[str, str]) -> tuple[str, str]:
-    return given["incident"], known.incidents[given["incident"]].variants[given["variant"]].script
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:
@@ -352,9 +344,8 @@ def summary(selection: Selection, known: Catalog, durations: Iterable[tuple[str,
     ]
     if left := [name for name in selection.lanes if name not in selection.why]:
         rows.append(f"Not run, since nothing of theirs changed: {', '.join(left)}. `make test ALL=1` runs everything.")
-    for id, what in selection.evidence:
-        if not what.startswith("current/") and not any(
-            what.startswith(f"{name}/") for name in known.incidents[id].current
-        ):
-            rows.append(f"Stored anew and not run again here: {id} in {what}: `readyonce verify {id}` runs it.")
+    for (id, environment), differ in selection.evidence.items():
+        if differ and environment not in known.incidents[id].current:
+            again = f"`readyonce verify {id} --environment {environment}` runs it"
+            rows.append(f"Stored anew and not run again here: {id} in {environment}. {again}.")
     return rows
