@@ -47,6 +47,7 @@ def problems(catalog: Catalog) -> list[Problem]:
     _cases(catalog)
     counts.check(catalog)
     frameworks.check(catalog)
+    _strategies(catalog)
     _messages(catalog)
     _tags(catalog)
     for incident in catalog.incidents.values():
@@ -91,6 +92,17 @@ def _encodings(catalog: Catalog) -> None:
 
 
 # ------------------------------------------------------------------------------ metadata and runs
+
+
+def _strategies(catalog: Catalog) -> None:
+    """A strategy that a wording asks a log for is one of which `diagnose.yml` says how a log shows it."""
+    known = catalog.diagnose.strategies if catalog.diagnose else {}
+    for family in catalog.families.values():
+        for index, wording in enumerate(family.wordings):
+            if wording.strategy and wording.strategy not in known:
+                path = catalog.root / "snippets" / "errors" / f"{family.family}.yml"
+                what = f"snippets/diagnose.yml does not say how a log shows `{wording.strategy}`"
+                add(catalog, path, ("wordings", index, "strategy"), what, f"Write one of: {', '.join(known)}.")
 
 
 def _messages(catalog: Catalog) -> None:

@@ -115,14 +115,17 @@ class Rules:
     def __init__(self, data: dict[str, Any]):
         self.data = data
         self.families = {family["family"]: family for family in data["families"]}
+        # What shows the strategy that a wording names, or denies it, counts as its own.
+        shown = {name: (tuple(marks["any"]), tuple(marks["none"])) for name, marks in data["strategies"].items()}
+        shown[None] = (), ()
         self.wordings = [
             Wording(
                 family["family"],
                 family["yields"],
                 tuple(_literals(wording["all"])),
                 tuple(_literals(wording.get("none", ()))),
-                tuple(_literals(wording.get("needs", ()))),
-                tuple(_literals(wording.get("without", ()))),
+                tuple(_literals((*wording.get("needs", ()), *shown[wording.get("strategy")][0]))),
+                tuple(_literals((*wording.get("without", ()), *shown[wording.get("strategy")][1]))),
                 tuple(_literals(wording.get("frame", ()))),
                 wording.get("bare", False),
                 len(wording["all"][0]) - len(wording["all"][0].lstrip("\"'`")),

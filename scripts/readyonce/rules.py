@@ -57,6 +57,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
             if incident.meta.status == "active"
         ],
         "frameworks": frameworks.compiled(catalog),
+        "strategies": {name: marks.model_dump() for name, marks in general.strategies.items()},
         "launcher": general.launcher,
         "launcherErrors": general.launcher_errors,
         "consequences": general.consequences,

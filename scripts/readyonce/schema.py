@@ -436,6 +436,8 @@ class Wording(Model):
     """For Diagnose: one of these must stand somewhere in the log."""
     without: list[NonEmpty] = []
     """For Diagnose: none of these stands anywhere in the log."""
+    strategy: Slug | None = None
+    """For Diagnose: the log shows this strategy, by the strings of `diagnose.yml`; beside it no `needs`."""
     frame: list[NonEmpty] = []
     """For Diagnose: one of these must stand in the traceback's frame nearest above the text: its file, function or source
     line. Frames of `torch/nn/functional.py` do not count."""
@@ -611,9 +613,19 @@ class Phrase(Text):
     zh: str
 
 
+class Marks(Model):
+    """How a log shows something."""
+
+    any: list[NonEmpty]
+    """One of these strings stands in it."""
+    none: list[NonEmpty] = []
+    """None of these does."""
+
+
 class DiagnoseFile(Model):
     """`diagnose.yml`: the strings that belong to no family, and the words of the answers."""
 
+    strategies: dict[Slug, Marks]
     launcher: list[NonEmpty]
     launcher_errors: list[NonEmpty]
     consequences: list[NonEmpty]

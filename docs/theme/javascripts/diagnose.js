@@ -58,14 +58,16 @@ function readyonceEngine() {
   const bareTitle = (title) => squeeze(bytes(title)).replace(CLOSING, "");
 
   function load(data) {
+    // What shows the strategy that a wording names, or denies it, counts as its own.
+    const marks = ({ strategy }) => data.strategies[strategy] || { any: [], none: [] };
     const wordings = data.families.flatMap((family) =>
       family.wordings.map((wording) => ({
         family: family.family,
         yields: family.yields,
         all: literals(wording.all),
         none: literals(wording.none),
-        needs: literals(wording.needs),
-        without: literals(wording.without),
+        needs: literals([...(wording.needs || []), ...marks(wording).any]),
+        without: literals([...(wording.without || []), ...marks(wording).none]),
         frame: literals(wording.frame),
         bare: Boolean(wording.bare),
         quotes: /^["'`]*/.exec(wording.all[0])[0].length,
