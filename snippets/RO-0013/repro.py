@@ -168,7 +168,6 @@ def facts(variant):
 # --8<-- [start:fix]
 class MoeTrainer(Trainer):
     coefficient = 0.001  # yours
-
     def compute_loss(self, model, inputs, return_outputs=False, **more):
         if not (self.model_accepts_loss_kwargs or self.compute_loss_func):
             raise ValueError("the Trainer divides this loss itself: use no MoeTrainer")
@@ -176,13 +175,11 @@ class MoeTrainer(Trainer):
         loss, out = super().compute_loss(model, inputs, True, **more)
         hook.remove()
         if model.training:
-            parts = self.current_gradient_accumulation_steps
-            loss = loss + self.coefficient * out["aux_loss"] / parts
+            loss = loss + self.coefficient * out["aux_loss"] / self.current_gradient_accumulation_steps
         return (loss, out) if return_outputs else loss
 
 
-def take_out(model, inputs, out):
-    """Take the auxiliary loss out, by the coefficient that the forward used."""
+def take_out(model, inputs, out):  # by the coefficient that the forward used
     loss = out.get("loss")  # none where a compute_loss_func makes it
     if loss is not None and loss.requires_grad:
         (used,) = torch.autograd.grad(loss, out["aux_loss"], retain_graph=True)

@@ -156,7 +156,7 @@ CUT_OFF = """() => [...document.querySelectorAll(".tabbed-labels > label")].filt
 ARTICLES = [f"{language}incidents/{id}/" for id in KNOWN.incidents for language in ("", "zh/")]
 
 
-@pytest.mark.parametrize("width, height, begins, screens", [(1280, 800, 2, 9), (390, 844, 2.5, 14)])
+@pytest.mark.parametrize("width, height, begins, screens", [(1280, 800, 1.5, 8), (390, 844, 1.5, 12)])
 def test_an_article_is_read_in_a_minute(browser, address, width, height, begins, screens):
     """What helps comes first, and the whole is short."""
     for name, page, _, _ in visit(browser, address, ARTICLES, viewport={"width": width, "height": height}):
