@@ -67,8 +67,8 @@ def test_what_the_page_prints_for_zero_init_loads_parameters_and_buffers(known, 
     incident, printed = known.incidents["RO-0010"], set()
     for language in LANGUAGES:
         page = (known.root / "docs" / language / "incidents" / "RO-0010.md").read_text(encoding="utf-8")
-        (tab,) = re.findall(r'^=== "DeepSpeed.*?zero\.Init"\n(.*?)^===', page, re.MULTILINE | re.DOTALL)
-        sections = [incident.meta.fix.code, *re.findall(r'^    --8<-- "RO-0010/(.+)"$', tab, re.MULTILINE)]
+        (tab,) = re.findall(r'^ *=== "DeepSpeed.*?zero\.Init"\n(.*?)^ *===', page, re.MULTILINE | re.DOTALL)
+        sections = [incident.meta.fix.code, *re.findall(r'^ +--8<-- "RO-0010/(.+)"$', tab, re.MULTILINE)]
         files = (section.split(":") for section in sections)
         found = (articles.section((incident.folder / file).read_text(encoding="utf-8"), name) for file, name in files)
         printed.add("".join(map(textwrap.dedent, found)))
