@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from readyonce import launches
 from readyonce.catalog import Catalog, Incident
 from readyonce.lint import rules as lint_rules
 from readyonce.project import write_whole
@@ -29,7 +30,6 @@ WATCHED = "guard"  # the guard's script; only runs in `current` are watched agai
 # What changed without a run being another one: it is stored again without running anything.
 WITHOUT_A_RUN = frozenset({FACTS, WATCHED})
 STARTS = ("worker.py", "launches.py")  # under scripts/readyonce/
-ONE_GLOO_THREAD = "snippets/concepts/one-gloo-thread/sitecustomize.py"  # which `launches` gives to old releases
 STARTS_COMMANDS = "launch.py"
 READS_COMMANDS = ("facts.py", "lint/launch.py", "lint/shell.py")
 HERE = Path(__file__).parent
@@ -45,7 +45,9 @@ def address(catalog: Catalog, incident: Incident, evidence: Evidence) -> dict[st
         declared: list[Any] = [[v.name, v.script, v.processes, v.launcher, v.lines] for v in variants]
         found[DECLARED] = _hash(json.dumps([declared, incident.meta.reference if commands else {}], sort_keys=True))
         starts = [*STARTS, STARTS_COMMANDS] if commands else STARTS
-        found[LAUNCH] = _joined([*(code(_ours(root, name)) for name in starts), code(root / ONE_GLOO_THREAD)])
+        found[LAUNCH] = _joined(
+            [*(code(_ours(root, name)) for name in starts), code(launches.ONE_GLOO_THREAD / "sitecustomize.py")]
+        )
         told = sorted({name for run in runs for name in run.facts if name in catalog.vocabulary})
         words: list[Any] = [[name, sorted(catalog.vocabulary[name].values)] for name in told]
         if commands:

@@ -126,7 +126,7 @@ CODES = {
         "likely",
     ),
     "kept": (
-        "the last step's gradient was still there when this step's backward began: zero_grad() is missing",
+        "the last step's gradient was still there when this step's backward began: zero_grad() is missing, or in the wrong place",
         "each step repeats all earlier gradients",
         "call optimizer.zero_grad() after each step",
         "sure",
@@ -490,6 +490,7 @@ class Guard:
             self.micro += 1
             return
         came = {i for i, n in enumerate(self.pieces) if n}
+        came |= self._filled_with_zeros(came)
         repeated = [i for i, n in enumerate(self.pieces) if n > 1]
         by_ddp = self.kind == "ddp" and self.synced and self.calls
         static = by_ddp and getattr(self.model, "static_graph", False)
@@ -516,6 +517,14 @@ class Guard:
         self.left = self._shards()
         self.had |= came
         self.micro += 1
+
+    def _filled_with_zeros(self, came):
+        """What ZeRO-3 gives a gradient of zeros: the rest of a leaf module (set_z3_leaf_modules) that was run."""
+        if self.kind != "zero" or self.stage != 3:
+            return set()
+        leaves = [getattr(p, "ds_z3_leaf_module", None) for p in self.params]
+        run = {id(leaves[i]) for i in came if leaves[i] is not None}
+        return {i for i, leaf in enumerate(leaves) if id(leaf) in run}
 
     def _failed(self, error):
         """Tell what was seen in a backward that the framework ended; the others need not wait for this rank."""
