@@ -5,7 +5,10 @@ Modules import one way only:
     project    where the project is, or the data that the wheel carries
     terminal   what is shown gives a terminal no orders           (needs nothing)
     catalog    what is known: incidents, error families, evidence; errors with file and line
-    lab        runs variants and records what happened            (needs catalog, and torch)
+    operators  compiles DeepSpeed's operators before runs need them (needs project)
+    launches   starts runs and reads how they ended               (needs catalog, and torch)
+    lab        makes environments, and records what runs showed   (needs launches)
+    made_from  the address of evidence: a hash of each input      (needs lab)
     launch     runs a framework's own command, and compares       (needs lab)
     canary     runs all with the newest releases, and compares    (needs launch)
     verdicts   judges claims by the evidence                      (needs catalog)

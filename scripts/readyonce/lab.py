@@ -40,14 +40,11 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
         if importlib.util.find_spec("torch") is None:
             raise LabError("torch is not installed here. `make test` installs all that runs need.")
         return Path(sys.executable)
-    requirements = _list(root, environment)
     place = folder(root, environment)
-    lock = requirements.with_name("locks") / requirements.name  # of all that the list brings with it
-    without = requirements.with_name("without") / requirements.name  # what must not come along
+    requirements, lock, without = lists(root, environment)
     constraints: list[str | Path] = ["--constraint", lock] if lock.is_file() else []
     excludes: list[str | Path] = ["--excludes", without] if without.is_file() else []
-    lists = [requirements, *(path for path in (lock, without) if path.is_file())]
-    wanted = "".join(path.read_text(encoding="utf-8") for path in lists)
+    wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, lock, without) if path.is_file())
     stamp = place / "installed.txt"
     with project.one_at_a_time(place):
         if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
@@ -56,6 +53,15 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
             _install(place, [*torch, *excludes], "--requirements", requirements, *constraints, *excludes)
             stamp.write_text(wanted, encoding="utf-8")
     return place / "bin" / "python"
+
+
+def lists(root: Path, environment: str) -> tuple[Path, Path, Path]:
+    """What an environment is made of: what it pins, the lock of all that this brings, and what must not come along.
+
+    The second and the third need not exist.
+    """
+    pinned = _list(root, environment)
+    return pinned, pinned.with_name("locks") / pinned.name, pinned.with_name("without") / pinned.name
 
 
 def folder(root: Path, environment: str) -> Path:

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from readyonce import launches
+from readyonce import lab, launches
 from readyonce.catalog import Catalog, Incident
 from readyonce.lint import rules as lint_rules
 from readyonce.project import write_whole
@@ -102,17 +102,15 @@ def name_of(incident: Incident, evidence: Evidence) -> str:
 
 
 def environment(root: Path, name: str) -> str:
-    """Of the lists that an environment is made of: what it pins, without comments, its lock, and what must not come along."""
-    place = root / "snippets" / "environments"
-    named = place / f"{name}.txt"
+    """Of the lists that an environment is made of, the first without its comments."""
+    named, *others = lab.lists(root, name)
     lines = [line.split("#")[0].strip() for line in named.read_text(encoding="utf-8").splitlines()]
     parts = ["\n".join(filter(None, lines))]
     if name == "current":  # its packages are locked among the tests' own
         locked = (root / "tests" / "requirements.txt").read_text(encoding="utf-8")
         packages = "|".join(re.escape(re.split(r"[=;\[ ]", line)[0]) for line in lines if line)
         parts += re.findall(rf"^(?:{packages})==.*(?:\n +--hash=.*)*", locked, re.MULTILINE)
-    for path in (place / "locks" / named.name, place / "without" / named.name):
-        parts += [path.read_text(encoding="utf-8")] if path.is_file() else []
+    parts += [path.read_text(encoding="utf-8") for path in others if path.is_file()]
     return _hash("\n".join(parts))
 
 
