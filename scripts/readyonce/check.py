@@ -318,11 +318,18 @@ def _stale(catalog: Catalog) -> None:
 
     What was stored before evidence had an address stands on a list, which only shrinks.
     """
-    listed = made_from.listed(catalog.root)
+    listed, pinned = made_from.listed(catalog), dict[str, dict[str, str]]()
+    for name in sorted({name for incident in catalog.incidents.values() for name in incident.evidence}):
+        pinned[name], (path, *_) = {}, lab.lists(catalog.root, name)
+        if path.is_file():
+            try:
+                pinned[name] = lab.pins(catalog.root, name)
+            except lab.NoRequirement as error:
+                add(catalog, path, error.line, error.what, "Write name==release.")
     for incident in catalog.incidents.values():
         for environment, evidence in incident.evidence.items():
             path = incident.folder / "evidence" / f"{environment}.json"
-            of, pins = f"{incident.id} --environment {environment}", lab.pins(catalog.root, environment)
+            of, pins = f"{incident.id} --environment {environment}", pinned[environment]
             for name, version in evidence.environment.versions.items():
                 if pins.get(name, version) not in (version, version.partition("+")[0]):
                     what = (

@@ -34,6 +34,14 @@ TOLERANCE = 0.10  # how far a re-run's gradient error may be from the stored one
 # ------------------------------------------------------------------------------ environments
 
 
+class NoRequirement(LabError):
+    """A line of an environment's list that pins nothing."""
+
+    def __init__(self, file: Path, line: int, text: str):
+        self.line, self.what = line, f"`{text}` is no requirement"
+        super().__init__(f"{file}:{line}: {self.what}: write name==release")
+
+
 def interpreter(root: Path, environment: str, say: Callable[[str], None] = print) -> Path:
     """The Python of an environment: this one for `current`, else one built from its pinned list."""
     if environment == "current":
@@ -41,10 +49,12 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
             raise LabError("torch is not installed here. `make test` installs all that runs need.")
         return Path(sys.executable)
     place = folder(root, environment)
-    requirements, lock, without = lists(root, environment)
+    requirements, (_, lock, without) = _list(root, environment), lists(root, environment)
     constraints: list[str | Path] = ["--constraint", lock] if lock.is_file() else []
     excludes: list[str | Path] = ["--excludes", without] if without.is_file() else []
-    wanted = "".join(path.read_text(encoding="utf-8") for path in (requirements, lock, without) if path.is_file())
+    wanted = "".join(
+        path.read_text(encoding="utf-8", errors="replace") for path in (requirements, lock, without) if path.is_file()
+    )
     stamp = place / "installed.txt"
     with project.one_at_a_time(place):
         if not stamp.is_file() or stamp.read_text(encoding="utf-8") != wanted:
@@ -58,9 +68,9 @@ def interpreter(root: Path, environment: str, say: Callable[[str], None] = print
 def lists(root: Path, environment: str) -> tuple[Path, Path, Path]:
     """What an environment is made of: what it pins, the lock of all that this brings, and what must not come along.
 
-    The second and the third need not exist.
+    The second and the third need not exist; for `current` none need, as where a team keeps its own incidents.
     """
-    pinned = _list(root, environment)
+    pinned = root / "snippets" / "environments" / f"{environment}.txt"
     return pinned, pinned.with_name("locks") / pinned.name, pinned.with_name("without") / pinned.name
 
 
@@ -86,11 +96,11 @@ def pins(root: Path, environment: str) -> dict[str, str]:
 def _requirements(root: Path, environment: str) -> list[tuple[str, str, str]]:
     """(name, pin, bound) of each line: `transformers==4.57.6,<5` is the release pinned, and how far newer ones may go."""
     path, found = _list(root, environment), []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
         if line := line.split("#")[0].strip():
             read = re.fullmatch(r"(\w[\w.-]*(?:\[[\w,.-]+\])?)(?:==([^,;\s]+),?)?(.*)", line)
             if not read:
-                raise LabError(f"{path.relative_to(root)}:{number}: `{line}` is no requirement: write name==release")
+                raise NoRequirement(path.relative_to(root), number, line)
             found.append((read[1], read[2] or "", read[3]))
     return found
 
@@ -110,7 +120,7 @@ def installed(python: Path, names: Iterable[str]) -> dict[str, str | None]:
 
 
 def _list(root: Path, environment: str) -> Path:
-    path = root / "snippets" / "environments" / f"{environment}.txt"
+    path, *_ = lists(root, environment)
     if not path.is_file():
         raise LabError(f"there is no environment `{environment}`: add {path.relative_to(root)}")
     return path

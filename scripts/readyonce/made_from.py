@@ -53,7 +53,7 @@ def address(catalog: Catalog, incident: Incident, evidence: Evidence) -> dict[st
         if commands:
             words += [lint_rules.stacks(catalog), *(code(_ours(root, name)) for name in READS_COMMANDS)]
         found[FACTS] = _hash(json.dumps(words, sort_keys=True))
-    found[ENVIRONMENT] = environment(root, evidence.environment.name)
+    found[ENVIRONMENT] = environment(catalog, evidence.environment.name)
     if any(run.guard for run in runs):
         found[WATCHED] = code(root / GUARD)
     return found
@@ -80,20 +80,19 @@ def refreshed(catalog: Catalog, incident: Incident, evidence: Evidence, runs: li
     return fresh.model_copy(update={"made_from": evidence.made_from | today})
 
 
-def listed(root: Path) -> dict[str, int]:
+def listed(catalog: Catalog) -> dict[str, int]:
     """The evidence of which it is known that it has no address, or an old one: as the list names it, and in which line."""
-    path = root / STALE
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    path = catalog.root / STALE
+    lines = catalog.text(path).splitlines() if path.is_file() else []
     return {line: number for number, line in enumerate(lines, 1) if line and not line.startswith("#")}
 
 
 def unlist(incident: Incident, evidence: Evidence) -> None:
     """Evidence that has an address now is no longer on the list."""
-    root = incident.folder.parents[1]
-    path, name = root / STALE, name_of(incident, evidence)
-    if name in listed(root):
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-        write_whole(path, "".join(line for line in lines if line.strip() != name))
+    path, name = incident.folder.parents[1] / STALE, name_of(incident, evidence)
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+    if (kept := [line for line in lines if line.strip() != name]) != lines:
+        write_whole(path, "".join(kept))
 
 
 def name_of(incident: Incident, evidence: Evidence) -> str:
@@ -101,16 +100,18 @@ def name_of(incident: Incident, evidence: Evidence) -> str:
     return f"{incident.id}/evidence/{evidence.environment.name}.json"
 
 
-def environment(root: Path, name: str) -> str:
+def environment(catalog: Catalog, name: str) -> str:
     """Of the lists that an environment is made of, the first without its comments."""
-    named, *others = lab.lists(root, name)
-    lines = [line.split("#")[0].strip() for line in named.read_text(encoding="utf-8").splitlines()]
+    named, *others = lab.lists(catalog.root, name)
+    pinned = catalog.text(named) if named.is_file() else ""
+    lines = [line.split("#")[0].strip() for line in pinned.splitlines()]
     parts = ["\n".join(filter(None, lines))]
-    if name == "current":  # its packages are locked among the tests' own
-        locked = (root / "tests" / "requirements.txt").read_text(encoding="utf-8")
+    lock = catalog.root / "tests" / "requirements.txt"
+    if name == "current" and lock.is_file():  # its packages are locked among the tests' own
+        locked = catalog.text(lock)
         packages = "|".join(re.escape(re.split(r"[=;\[ ]", line)[0]) for line in lines if line)
         parts += re.findall(rf"^(?:{packages})==.*(?:\n +--hash=.*)*", locked, re.MULTILINE)
-    parts += [path.read_text(encoding="utf-8") for path in others if path.is_file()]
+    parts += [catalog.text(path) for path in others if path.is_file()]
     return _hash("\n".join(parts))
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from readyonce import lab
+from readyonce import catalog, lab, made_from
 from support.project import ROOT, command, copy_of
 
 # A few variants of each: what a run takes on a loaded machine, it takes twice.
@@ -20,7 +20,7 @@ UNEQUAL = re.compile(r'"(date|seconds|seconds_per_step|peak_memory|platform|pyth
 
 def forgetful(place: Path) -> tuple[Path, dict[Path, str]]:
     """A copy of the project that lacks the runs of SOME, and its evidence: path → text."""
-    copy, texts = copy_of(ROOT, place), {}
+    copy, paths = copy_of(ROOT, place), []
     # Whose torch this is, the machine decides.
     versions = lab.describe("current", Path(sys.executable)).versions
     for id, names in SOME.items():
@@ -28,9 +28,14 @@ def forgetful(place: Path) -> tuple[Path, dict[Path, str]]:
         evidence = json.loads(path.read_text(encoding="utf-8"))
         evidence["runs"] = [run for run in evidence["runs"] if run["variant"] not in names]
         evidence["environment"]["versions"] = versions
-        texts[path] = json.dumps(evidence)
-        path.write_text(texts[path], encoding="utf-8")
-    return copy, texts
+        path.write_text(json.dumps(evidence), encoding="utf-8")
+    known = catalog.load(copy)
+    for id in SOME:  # its address is that of the runs that are left
+        incident = known.incidents[id]
+        evidence = incident.evidence["current"]
+        address = made_from.address(known, incident, evidence)
+        paths.append(lab.write(incident, evidence.model_copy(update={"made_from": address})))
+    return copy, {path: path.read_text(encoding="utf-8") for path in paths}
 
 
 def run_here(copy: Path, stored: dict[Path, str]) -> list[str]:

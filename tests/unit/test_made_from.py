@@ -151,7 +151,7 @@ def test_guard_stales_what_it_says_only(one, edited):
 
 
 def test_list_of_what_has_no_address(one, edited):
-    first = next(iter(made_from.listed(one)))
+    first = next(iter(made_from.listed(catalog.load(one))))
     edited("snippets/stale.txt", f"{first}\n", "")
     assert told(one)[f"snippets/{first}"][0] == "it has no address"
     edited("snippets/stale.txt", "# `readyonce", f"{CURRENT.removeprefix('snippets/')}\n# `readyonce")
