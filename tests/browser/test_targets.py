@@ -35,6 +35,18 @@ def in_sight(page, selector):
     assert line["above"] <= line["top"] and line["bottom"] <= line["height"] and not line["covered"], (page.url, line)
 
 
+@pytest.mark.parametrize("width, height", [(1280, 800), (1920, 1080)], ids=["desktop", "large"])
+def test_a_control_of_the_header_leaves_the_page_where_it_is(browser, address, width, height):
+    with browser.new_context(viewport={"width": width, "height": height}) as context:
+        page = context.new_page()
+        page.goto(f"{address}incidents/RO-0003/")
+        wait_until(page, "'component$' in window")
+        for selector in (".ro-language", ".md-logo", ".md-tabs__link", ".md-search__input"):
+            page.evaluate("selector => { scrollTo(0, 2000); document.querySelector(selector).focus() }", selector)
+            page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+            assert page.evaluate("scrollY") == 2000, selector
+
+
 @pytest.mark.parametrize(
     "language, width, height", [("", 1280, 800), ("zh/", 1920, 1080), ("", 390, 844)], ids=["desktop", "large", "phone"]
 )

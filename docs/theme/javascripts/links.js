@@ -124,9 +124,8 @@
     const top = it => it.getBoundingClientRect().top
     const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
     if (target && top(target) >= 0 && top(target) < innerHeight) return location.hash
-    const below = parseFloat(getComputedStyle(document.documentElement).scrollPaddingTop) // the header
     const passed = [...document.querySelectorAll(".md-content :is(h2, h3, h4)[id]")]
-      .filter(it => it.getClientRects().length && top(it) < below + 32)
+      .filter(it => it.getClientRects().length && top(it) < innerHeight / 3)
     return scrollY && passed.length ? `#${passed.at(-1).id}` : ""
   }
   const language = document.querySelector(".ro-language")
