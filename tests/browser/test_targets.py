@@ -40,7 +40,6 @@ def test_a_control_of_the_header_leaves_the_page_where_it_is(browser, address, w
     with browser.new_context(viewport={"width": width, "height": height}) as context:
         page = context.new_page()
         page.goto(f"{address}incidents/RO-0003/")
-        wait_until(page, "'component$' in window")
         for selector in (".ro-language", ".md-logo", ".md-tabs__link", ".md-search__input"):
             page.evaluate("selector => { scrollTo(0, 2000); document.querySelector(selector).focus() }", selector)
             page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
