@@ -43,9 +43,8 @@ def listing() -> dict[str, str] | None:
 
 def article(id: str, language: Language) -> str | None:
     """An article as text for a terminal, in colour. What it says rests on the runs of all incidents."""
-    code = [
-        path.relative_to(HERE).as_posix() for path in HERE.rglob("*") if path.suffix in (".py", ".yml", ".md", ".j2")
-    ]
+    ours = (path for path in HERE.rglob("*") if path.is_file() and path.suffix != ".pyc")  # templates too
+    code = [path.relative_to(HERE).as_posix() for path in ours if DATA not in path.parents]
     everything = ["**/*", f"../docs/{language}/incidents/{id}.md", f"../docs/{language}/incidents/{id}/evidence.md"]
     return _compiled(f"{id}.{language}.txt", everything, code, lambda root: _compile_article(root, id, language))
 

@@ -46,7 +46,7 @@ def address(catalog: Catalog, incident: Incident, evidence: Evidence) -> dict[st
         found[DECLARED] = _hash(json.dumps([declared, incident.meta.reference if commands else {}], sort_keys=True))
         starts = [*STARTS, STARTS_COMMANDS] if commands else STARTS
         found[LAUNCH] = _joined(
-            [*(code(_ours(root, name)) for name in starts), code(launches.ONE_GLOO_THREAD / "sitecustomize.py")]
+            code(path) for path in [*(_ours(root, name) for name in starts), *_one_gloo_thread(root)]
         )
         told = sorted({name for run in runs for name in run.facts if name in catalog.vocabulary})
         words: list[Any] = [[name, sorted(catalog.vocabulary[name].values)] for name in told]
@@ -64,6 +64,14 @@ def differences(catalog: Catalog, incident: Incident, evidence: Evidence) -> lis
     stored, today = evidence.made_from or {}, address(catalog, incident, evidence)
     differ = [name for name in {**today, **stored} if stored.get(name) != today.get(name)]
     return [name for name in differ if name != WATCHED or evidence.environment.name == "current"]
+
+
+def beside(catalog: Catalog, incident: Incident, stored: Evidence, evidence: Evidence) -> dict[str, str]:
+    """The address of stored runs with new ones beside them: what is told of the stored ones stays as old as it is."""
+    old = {name: stored.made_from[name] for name in WITHOUT_A_RUN if stored.made_from and name in stored.made_from}
+    return address(catalog, incident, evidence) | {
+        name: old[name] for name in differences(catalog, incident, stored) if name in old
+    }
 
 
 def to_run_again(catalog: Catalog, incident: Incident, evidence: Evidence) -> list[str]:
@@ -148,6 +156,13 @@ def _ours(root: Path, name: str) -> Path:
     """A file of this package: the checkout's, else the one that is installed."""
     path = root / "scripts" / "readyonce" / name
     return path if path.is_file() else HERE / name
+
+
+def _one_gloo_thread(root: Path) -> list[Path]:
+    """What `launches` gives to old releases: the project's, else that of the checkout that runs, if it has one."""
+    ours = launches.ONE_GLOO_THREAD / "sitecustomize.py"
+    here = root / ours.relative_to(ours.parents[3])
+    return [path for path in (here, ours) if path.is_file()][:1]
 
 
 def _joined(hashes: Iterable[str]) -> str:

@@ -435,7 +435,7 @@ class Wording(Model):
     needs: list[NonEmpty] = []
     """For Diagnose: one of these must stand somewhere in the log."""
     without: list[NonEmpty] = []
-    """For Diagnose: none of these stands anywhere in the log."""
+    """For Diagnose: none of these stands in the log; of one above 1 MiB, in no part of it up to that of the text."""
     strategy: Slug | None = None
     """For Diagnose: the log shows this strategy, by the strings of `diagnose.yml`; beside it no `needs`."""
     frame: list[NonEmpty] = []

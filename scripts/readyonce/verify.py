@@ -283,8 +283,11 @@ def _store(
         runs=_in_order(incident, runs),
         unusable=_in_order(incident, lab.summarise([], {run.variant: run for run in observed.unusable}, facts)[0]),
     )
-    if not (wanted.missing and stored and stored.runs and not stored.made_from):  # whose own address is not known
-        evidence = evidence.model_copy(update={"made_from": made_from.address(known, incident, evidence)})
+    added_to = stored if wanted.missing and stored and stored.runs else None
+    if not added_to or added_to.made_from:  # else the address of the stored runs is not known
+        of = made_from.beside(known, incident, added_to, evidence) if added_to else None
+        of = of or made_from.address(known, incident, evidence)
+        evidence = evidence.model_copy(update={"made_from": of})
         made_from.unlist(incident, evidence)
     print(f"{label}: wrote {lab.write(incident, evidence).relative_to(known.root)}", flush=True)
     if (on_gpu := [part.one_device for part in parts if part.one_device]) and len(on_gpu) == len(parts):

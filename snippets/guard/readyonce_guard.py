@@ -224,33 +224,38 @@ _running = 0  # outer backwards at work now, over all threads
 _overlapped = False  # two of them ran at the same time
 _backward = None  # torch's own, while ours stands in its place
 _handles = []
+_stepping = []  # optimizers whose step runs now, the outermost first, each with the guards that judged it
+_automatic = 0  # uses of `automatic` that run: models that are met later need the hooks
 _numbers = collections.Counter()  # of guards, by the ranks that compare: what one rank watches alone is not counted
 
 
 def _install():
     global _backward
     import torch
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
     if _backward is None:
         _backward = torch.autograd.backward
         torch.autograd.backward = functools.wraps(_backward)(_watched_backward)
     if not _handles:
         _handles.append(register_optimizer_step_pre_hook(_before_step))
+        _handles.append(register_optimizer_step_post_hook(_after_step))
 
 
 def _uninstall():
     global _backward
     import torch
 
-    if _backward is None or any(not guard.done for guard in _guards):
+    if any(not guard.done for guard in _guards):
         return
     _guards.clear()
-    if getattr(torch.autograd.backward, "__wrapped__", None) is _backward:  # else somebody stands on top of us: stay
+    if _backward is not None and getattr(torch.autograd.backward, "__wrapped__", None) is _backward:  # else somebody stands on top of us: stay
         torch.autograd.backward = _backward
         _backward = None
-    while _handles:
-        _handles.pop().remove()
+    if not _automatic:
+        _stepping.clear()
+        while _handles:
+            _handles.pop().remove()
 
 
 def _watched_backward(*args, **kwargs):
@@ -284,9 +289,14 @@ def _watched_backward(*args, **kwargs):
 
 
 def _before_step(optimizer, args, kwargs):
+    _ended(optimizer)  # a step that raised left it there
+    judged_by, around = [], [others for _, others in _stepping]
+    _stepping.append((optimizer, judged_by))
+
     def judge():
         for guard in [guard for guard in _guards if not guard.done]:
-            guard._stepping(optimizer)
+            if guard._stepping(optimizer, inside=any(guard in others for others in around)):
+                judged_by.append(guard)
 
     closure = kwargs.get("closure") or (args[1] if len(args) > 1 else None)
     if not callable(closure):
@@ -300,6 +310,16 @@ def _before_step(optimizer, args, kwargs):
     if "closure" in kwargs:
         return args, {**kwargs, "closure": judged}
     return (args[0], judged, *args[2:]), kwargs
+
+
+def _after_step(optimizer, args, kwargs):
+    _ended(optimizer)
+
+
+def _ended(optimizer):
+    running = [one for one, _ in _stepping]
+    if optimizer in running:
+        del _stepping[running.index(optimizer) :]
 
 
 # ------------------------------------------------------------------------------ one watched model
@@ -558,13 +578,14 @@ class Guard:
 
     # -------------------------------------------------------------- before an optimizer step
 
-    def _stepping(self, optimizer):
+    def _stepping(self, optimizer, inside):
+        """Judge this step, and say whether it was; `inside` the step of an optimizer that was judged, it may be the same one."""
         if self.done:
-            return
+            return False
         if self.kind == "zero" and self.stage > 0:
             # It steps flat shards, perhaps several times for one step of the engine.
             if self.fresh or not self.micro or not _is_inside(optimizer, self.model):
-                return
+                return False
             mine = list(range(len(self.params)))
             if not self.step:
                 self._note_left_out()
@@ -572,16 +593,17 @@ class Guard:
             theirs = [p for group in optimizer.param_groups for p in group["params"]]
             mine = sorted(self.index[id(p)] for p in theirs if id(p) in self.index)
             if not mine and not self._is_twin(theirs) and not self._is_left_behind(optimizer, theirs):
-                return
+                return False
             if not mine:
                 self._note("optimizer", range(len(self.params)), "it holds none of them")
-            elif self.fresh and self.stepped.issuperset(mine):
-                return  # the step of an optimizer inside the one that stepped: it is the same step
+            elif inside and self.stepped.issuperset(mine):
+                return False
         rates = [float(group.get("lr", 1)) for group in optimizer.param_groups]
         if not self.micro and not any(rates):
-            return  # a step that only makes the optimizer's state
+            return False  # a step that only makes the optimizer's state
         self._check(optimizer, mine, rates)
         self.fresh, self.stepped = True, set(mine)
+        return True
 
     def _note_left_out(self):
         """Trainable parameters that DeepSpeed was given no optimizer for."""
@@ -1309,6 +1331,7 @@ def lightning_callback(steps=3, on_finding="raise", timeout=120):
 @contextlib.contextmanager
 def automatic(steps=3, on_finding="raise", timeout=120, name=None):
     """Watch each wrapped model from its first forward on. Yields the list of its guards."""
+    global _automatic
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
     from torch.nn.parallel import DistributedDataParallel
@@ -1350,12 +1373,14 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
             _mark("ranks")
             told.append(f"{ranks} ranks, and no model was called under DDP, DeepSpeed or FSDP before this optimizer step")
         else:
+            _mark("alone")
             told.append("one process, and no model under DDP, DeepSpeed or FSDP: there are no ranks to compare")
         if on_finding != "record" and _rank() == 0:
             print(f"readyonce guard: {told[0]}; nothing is watched so far", file=sys.stderr, flush=True)
 
     handles = [register_module_forward_pre_hook(before_forward), register_optimizer_step_post_hook(after_step)]
     DistributedDataParallel.__init__ = remembered
+    _automatic += 1
     _install()  # a model that is first called inside optimizer.step(closure) is watched in that step
     try:
         yield guards
@@ -1365,6 +1390,7 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
         DistributedDataParallel.__init__ = original
         for guard in guards:
             guard.remove()
+        _automatic -= 1
         _uninstall()
 
 
@@ -1414,17 +1440,18 @@ def _mark(name):
             open(os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.mark"), "w").close()
 
 
-MARKS = ("python", "torch", "ranks", "model", "step")  # how far the guard came
+MARKS = ("python", "torch", "alone", "ranks", "model", "step")  # how far the guard came
 # What `main` says where no optimizer step was watched: the furthest mark -> why
 UNSEEN = {
     None: "no Python of this command took the guard (a container, another machine, `python -I`, `-E` or `-S`?)",
     "python": "no Python of this command imported torch",
-    "torch": "no training on several ranks was seen, and no model under DDP, DeepSpeed or FSDP",
+    "torch": "no optimizer stepped in a Python that took the guard (a container, another machine, `python -I`, `-E` or `-S`?)",
+    "alone": "no training on several ranks was seen, and no model under DDP, DeepSpeed or FSDP",
     "ranks": "there were several ranks, and no model was called under DDP, DeepSpeed or FSDP; "
     "a model that you average yourself needs `watch(model)`",
     "model": "a model was called under DDP, DeepSpeed or FSDP, and no optimizer stepped on it",
 }
-# Exit code: the command ended with 0, and no optimizer step was watched. Where torch was seen and one rank only, it stays 0.
+# Exit code: the command ended with 0, and no optimizer step was watched. Where one process trained without a wrapper, it stays 0.
 UNWATCHED = 90
 # Whoever runs a training asks it by these to end, to save or to go on; SIGKILL and SIGSTOP cannot be passed on.
 PASSED_ON = ("SIGHUP", "SIGINT", "SIGQUIT", "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGCONT")
@@ -1476,7 +1503,8 @@ def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m readyonce_guard",
         description="Run a training command; stop it before its first step on wrong gradients.",
-        epilog=f"Signals are passed on to the command. The exit code is the command's, 128 + n where signal n ended it; "
+        epilog=f"Signals are passed on to the command; SIGINT and SIGQUIT are not in the foreground of a terminal, which sends "
+        f"them to the command too. The exit code is the command's, 128 + n where signal n ended it; "
         f"{UNWATCHED} where the command ended with 0 and no optimizer step was watched, unless it trained with one process.",
     )
     parser.add_argument("--steps", type=int, default=3, help="optimizer steps to watch (default 3)")
@@ -1515,7 +1543,7 @@ def main(arguments=None):
         return code
     furthest = marks[-1] if marks else None
     print(f"readyonce guard: nothing was watched: {UNSEEN[furthest]}", file=sys.stderr, flush=True)
-    return code or (0 if furthest == "torch" else UNWATCHED)
+    return code or (0 if furthest == "alone" else UNWATCHED)
 
 
 if __name__ == "__main__":

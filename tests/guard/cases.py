@@ -72,7 +72,11 @@ def train(model, optimizer, steps=4):
 def nothing_left(model):
     from torch.optim import optimizer
 
-    hooks = [optimizer._global_optimizer_pre_hooks, *(m._forward_pre_hooks for m in model.modules())]
+    hooks = [
+        optimizer._global_optimizer_pre_hooks,
+        optimizer._global_optimizer_post_hooks,
+        *(m._forward_pre_hooks for m in model.modules()),
+    ]
     hooks += [p._post_accumulate_grad_hooks or {} for p in model.parameters()]
     assert "readyonce_guard" not in {hook.__module__ for known in hooks for hook in known.values()}
     assert not hasattr(torch.autograd.backward, "__wrapped__")
@@ -838,6 +842,36 @@ def an_optimizer_that_steps_another_takes_one_step():
         assert all(torch.equal(p, q) for p, q in zip(*ends))
         guard.remove()
         nothing_left(ddp)
+
+
+@together
+def steps_with_no_backward_between_are_counted():
+    """Gradients from `torch.autograd.grad`, of weights that no forward of the model uses."""
+    model = Net()
+    params, optimizer = [*model.parameters()], sgd(model)
+    guard = watch(model, timeout=5)
+    for _ in range(3):
+        for p, g in zip(params, torch.autograd.grad(sum((p - 1).square().sum() for p in params), params)):
+            p.grad = g
+        optimizer.step()
+    assert guard.step == 3 and guard.done and not guard.findings, (guard.step, guard.findings)
+
+
+@together
+def a_model_met_in_a_closure_is_watched_after_another_is_done():
+    with readyonce_guard.automatic(steps=1, timeout=5) as guards:
+        first, second = DDP(Net()), DDP(Net())
+        train(first, sgd(first), 2)
+        optimizer = sgd(second)
+
+        def closure():
+            loss = (second(inputs()) - 1).square().mean()
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+        assert [guard.step for guard in guards] == [1, 1], [guard.step for guard in guards]
+    nothing_left(second)
 
 
 def trainer_of(reentrant=False, fails_at=None, **settings):

@@ -370,6 +370,10 @@ def test_a_command_that_cannot_run_is_refused(arguments, says):
 
 
 TRAINS = "import torch, sys; m = torch.nn.Linear(1, 1); o = torch.optim.SGD(m.parameters()); m(torch.ones(1)).backward(); o.step()"
+LAUNCHES = f"""
+import subprocess, sys, torch
+sys.exit(subprocess.run([sys.executable, "-I", "-c", {TRAINS!r}]).returncode)
+"""
 WRAPS = """
 import torch, torch.distributed as dist
 {group}
@@ -385,7 +389,9 @@ UNSEEN = [  # command, its WORLD_SIZE, the furthest that the guard came, exit co
     (["true"], "2", None, 90),
     ([sys.executable, "-I", "-c", "import torch"], "2", None, 90),
     ([sys.executable, "-c", "pass"], "2", "python", 90),
-    ([sys.executable, "-c", TRAINS], "1", "torch", 0),
+    ([sys.executable, "-c", "import torch"], "2", "torch", 90),
+    ([sys.executable, "-c", LAUNCHES], "2", "torch", 90),
+    ([sys.executable, "-c", TRAINS], "1", "alone", 0),
     ([sys.executable, "-c", TRAINS], "2", "ranks", 90),
     ([sys.executable, "-c", f"{TRAINS}; sys.exit(3)"], "2", "ranks", 3),
     ([sys.executable, "-c", WRAPS.format(group=TWO_RANKS)], "1", "model", 90),
@@ -397,7 +403,7 @@ def test_a_command_that_shows_it_nothing_is_said_to(command, ranks, furthest, co
     monkeypatch.setenv("WORLD_SIZE", ranks)
     done = _command("--", *command)
     assert done.returncode == code and f"nothing was watched: {readyonce_guard.UNSEEN[furthest]}" in done.stderr
-    if TRAINS in command[-1]:
+    if furthest in ("alone", "ranks"):
         says = {"1": "one process, and no model", "2": "2 ranks, and no model was called"}[ranks]
         assert f"readyonce guard: {says} under DDP" in done.stderr
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from readyonce.lint import judge, report
+from readyonce.lint import judge, launch, report
+from readyonce.lint.launch import Option
 from readyonce.project import LANGUAGES
 from readyonce.words import say
 from support.applied import applied
@@ -92,6 +93,38 @@ def test_a_fix_is_added_or_takes_the_place_of_the_option_that_is_quoted(name, tm
     for number, before, finding in found:
         assert (finding.option, finding.change, finding.fix) == (option, change, fix)
         mended(tmp_path, files, OLD, number, before, finding)
+
+
+REENTRANT = "stage: sft\nfinetuning_type: lora\nddp_find_unused_parameters: true\nuse_reentrant_gc: {}\n"
+AXOLOTL = CONFIG + "ddp_find_unused_parameters: true\ngradient_checkpointing_kwargs:\n  use_reentrant: {}\n"
+LONG = "gradient_checkpointing=True, gradient_checkpointing_kwargs={{" + " " * 400 + '"use_reentrant": True}}'
+COMMENTED = (
+    'gradient_checkpointing=True, gradient_checkpointing_kwargs={\n    # as before\n    "use_reentrant": True,\n}'
+)
+REWRITTEN = {  # the files, what is quoted, the fix: in the words of the file, though not as it stands there
+    "a comment in Python": ({"train.py": ARGUMENTS.format(COMMENTED), "train.sh": TORCHRUN}, "gradient_checkpointing_kwargs={'use_reentrant': True}", "gradient_checkpointing_kwargs={'use_reentrant': False}"),
+    "long, in Python": ({"train.py": ARGUMENTS.format(LONG.format()), "train.sh": TORCHRUN}, "gradient_checkpointing_kwargs={'use_reentrant': True}", "gradient_checkpointing_kwargs={'use_reentrant': False}"),
+    "a comment in YAML": ({"run.yaml": REENTRANT.format("# as before\n  true")}, "use_reentrant_gc: true", "use_reentrant_gc: false"),
+    "a tag in YAML": ({"run.yaml": REENTRANT.format("!!bool true")}, "use_reentrant_gc: !!bool true", "use_reentrant_gc: false"),
+    "a tag below a key": ({"run.yaml": AXOLOTL.format("!!bool true")}, "use_reentrant: !!bool true", "gradient_checkpointing_kwargs:\n  use_reentrant: false"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_a_fix_is_written_as_its_file_is(name, tmp_path):
+    files, option, fix = REWRITTEN[name]
+    found = {(it.option, it.change, it.fix) for _, _, it in offered(tmp_path, files, OLD)}
+    assert found == {(option, "replace", fix)}
+
+
+def test_what_stands_in_a_python_file_is_what_is_quoted():
+    """Columns are counted in bytes, lines end in three ways."""
+    text = 'é = "中文"; a = SFTConfig(\r\n  x="é", gradient_checkpointing=True)\rm.gradient_checkpointing_enable()\n'
+    found = launch.literals("train.py", text)["gradient_checkpointing"]
+    assert found.written == "gradient_checkpointing=True"
+    assert launch.literals("train.py", text.partition("\r")[2].rpartition("\r")[2]) == {
+        "gradient_checkpointing": Option("true", "train.py", 1, "m.gradient_checkpointing_enable()", style="python")
+    }
 
 
 def test_each_fix_for_a_stored_launch_leaves_checkpointing_on(tmp_path):

@@ -150,6 +150,24 @@ def test_guard_stales_what_it_says_only(one, edited):
     assert said[CURRENT] == ("it was stored with another guard", remedy)
 
 
+def test_new_runs_leave_what_is_told_of_the_stored_ones_as_old_as_it_is(one, edited):
+    edited("snippets/guard/readyonce_guard.py", "\nimport ", "\nimport this\nimport ")
+    known = catalog.load(one)
+    incident = known.incidents["RO-0003"]
+    stored = incident.evidence["current"]
+    assert made_from.differences(known, incident, stored) == [made_from.WATCHED]
+    fresh = stored.model_copy(update={"made_from": made_from.beside(known, incident, stored, stored)})
+    assert made_from.differences(known, incident, fresh) == [made_from.WATCHED]
+
+
+def test_the_launch_code_of_old_releases_is_the_projects_else_ours(one, edited):
+    where = "snippets/concepts/one-gloo-thread/sitecustomize.py"
+    edited(where, "\nimport ", "\nimport this\nimport ")
+    assert "it was stored with another launches" in {what for what, _ in told(one).values()}
+    (one / where).unlink()
+    assert told(one) == {}
+
+
 def test_list_of_what_has_no_address(one, edited):
     first = next(iter(made_from.listed(catalog.load(one))))
     edited("snippets/stale.txt", f"{first}\n", "")

@@ -630,7 +630,8 @@ function readyonceLint() {
   const quotedWord = (text) => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\"'\"'")}'`);
 
   // An option as it stands there, name and value; empty where that is long.
-  const onOneLine = (written) => (Array.from(written).length > WRITTEN ? "" : written.replaceAll("\n", " "));
+  const onOneLine = (written) =>
+    Array.from(written).length > WRITTEN || /#[^\n]*\n/.test(written) ? "" : written.replaceAll("\n", " ");
 
   function put(found, key, given, signed, option) {
     let value = given;
@@ -777,8 +778,9 @@ function readyonceLint() {
     const put = (prefix, value, own) => {
       if (prefix === "" || value === null) return;
       const written = at - begin <= 2 * WRITTEN ? onOneLine(text.slice(begin, at).trimEnd()) : "";
-      found.set(prefix, { value, line: firstLine ?? own, written });
+      found.set(prefix, { value, line: firstLine ?? own, written, style: styleAt(begin) });
     };
+    const styleAt = (place) => (text[place] === '"' ? "json" : "yaml");
     const inside = (prefix, key) => (prefix ? `${prefix}.${key}` : key);
 
     function quoted() {
@@ -953,7 +955,7 @@ function readyonceLint() {
             at = end;
             line += 1;
           }
-          if (prefix !== "") found.set(prefix, { value: null, line: firstLine ?? own, written: "" }); // a text over several lines: not read
+          if (prefix !== "") found.set(prefix, { value: null, line: firstLine ?? own, written: "", style: styleAt(begin) }); // a text over several lines: not read
           return;
         }
         const { value: told, nothing } = scalar(false);
@@ -1070,7 +1072,7 @@ function readyonceLint() {
       ]);
       if (!answered.has(key)) answered.set(key, findings(launch));
       const name = SETTINGS.find((it) => launch.options.has(it)), told = launch.options.get(name);
-      const written = told && (told.written || asOptions([[name, told.value || "..."]], "bash"));
+      const written = told && (told.written || asOptions([[name, told.value || "..."]], told.style));
       return answered.get(key).map(([it, world, tried]) => {
         const [change, fix, place] = world ? changeOf(launch, new Map([...versions, ...world]), tried, name) : [null, null, told || launch];
         return { ...it, line: place.line, option: told && place === told ? written : null, change, fix };
@@ -1250,8 +1252,8 @@ function readyonceLint() {
         if (settings.some(([key]) => key.includes(".") && tops.has(key.split(".")[0]))) continue;
         if (!settings.length || !isAsked(form, known, tried) || !reaches(settings)) continue;
         let place = option && !option.inside && option;
-        if (!option && form.in_file) [, place] = [...options].find(([key, it]) => !key.includes(".") && styleOf(it) !== "bash") || [];
-        return ["add", asOptions(settings, place ? styleOf(place) : "bash"), place || launch];
+        if (!option && form.in_file) [, place] = [...options].find(([key, it]) => !key.includes(".") && (it.style || "bash") !== "bash") || [];
+        return ["add", asOptions(settings, place ? place.style : "bash"), place || launch];
       }
       return [null, null, option || launch];
     }
@@ -1262,18 +1264,16 @@ function readyonceLint() {
       return release === undefined || ((!since || holds(`>= ${since}`, release)) && (!before || holds(`< ${before}`, release)));
     }
 
-    const styleOf = ({ written }) => ({ "": "bash", "-": "bash", '"': "json" })[written.slice(0, 1)] || "yaml";
-
-    function switchedOff(name, { value, written }) {
+    function switchedOff(name, { value, written, style }) {
       const key = name.split(".").at(-1).replaceAll("_", "[-_]");
       const match = new RegExp(`${key}\\W+(\\w+)`, "d").exec(written);
-      if (!match || match[1] !== value || !Object.hasOwn(SWITCHED, value)) return asOptions([[name, "false"]], "bash");
+      if (!match || match[1] !== value || !Object.hasOwn(SWITCHED, value)) return asOptions([[name, "false"]], style);
       const [start, end] = match.indices[1];
       return written.slice(0, start) + SWITCHED[value] + written.slice(end);
     }
 
     /** Names and values as the options of a command, or as keys and values. */
-    function asOptions(settings, style) {
+    function asOptions(settings, style = "bash") {
       return settings.map(([name, value]) => {
         const [key, inner] = name.split(".");
         if (style === "bash") return `--${key} ${inner ? `'{"${inner}": ${value}}'` : value}`;

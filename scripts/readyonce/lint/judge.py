@@ -377,9 +377,9 @@ def _change(
             continue
         place: Option | Launch = launch if option is None or option.inside else option
         if option is None and form["in_file"]:  # beside its other keys
-            place = next((it for key, it in launch.options.items() if "." not in key and _style(it) != "bash"), launch)
-        text = _as_options(settings, _style(place) if isinstance(place, Option) else "bash")
-        if not (option and option.written.endswith(")") and _style(option) == "python"):
+            place = next((it for key, it in launch.options.items() if "." not in key and it.style != "bash"), launch)
+        text = _as_options(settings, place.style if isinstance(place, Option) else "bash")
+        if not (option and option.written.endswith(")") and option.style == "python"):
             return "add", text, place
         if option.written.endswith("()"):
             return "replace", f"{option.written[:-1]}{text})", place
@@ -396,16 +396,9 @@ def _asked(form: Mapping[str, Any], versions: Mapping[str, str], tried: Mapping[
     return release is None or all(holds(f"{sign} {bound}", release) for sign, bound in wanted.items() if bound)
 
 
-def _style(option: Option) -> str:
-    """How an option is written where it stands."""
-    if option.file.endswith(".py"):
-        return "python"
-    return {"": "bash", "-": "bash", '"': "json"}.get(option.written[:1], "yaml")
-
-
 def _written(name: str, option: Option) -> str:
-    """As it stands there; as it would on a command line, where a variable holds it."""
-    return option.written or _as_options({name: option.value or "..."}, "bash")
+    """As it stands there; as it would, where that is not known, long, or in a variable."""
+    return option.written or _as_options({name: option.value or "..."}, option.style)
 
 
 def _switched_off(name: str, option: Option) -> str:
@@ -414,7 +407,7 @@ def _switched_off(name: str, option: Option) -> str:
     match = re.search(rf"{key}\W+(?=(\w+))", option.written, re.ASCII)
     if match and match[1] == option.value and match[1] in OFF:
         return option.written[: match.end(0)] + OFF[match[1]] + option.written[match.end(1) :]
-    return _as_options({name: "false"}, "bash")
+    return _as_options({name: "false"}, option.style)
 
 
 def _as_options(settings: Mapping[str, str], style: str) -> str:

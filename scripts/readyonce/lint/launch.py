@@ -12,10 +12,10 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from readyonce.lint import shell
 from readyonce.lint.shell import SPEAKING, Unreadable, Word
@@ -60,6 +60,7 @@ class Option(NamedTuple):
     line: int
     written: str = ""  # name and value as they stand there, on one line; empty where that is not known or long
     inside: bool = False  # a variable holds it, with others: there it may be written in other quotes
+    style: Literal["bash", "yaml", "json", "python"] = "bash"  # how options are written there
 
 
 class Launch:
@@ -436,7 +437,9 @@ def _put(found: dict[str, Option], key: str, value: str | None, sign: str, optio
 
 
 def _on_one_line(written: str) -> str:
-    return written.replace("\n", " ") if len(written) <= WRITTEN else ""
+    """Empty where it is long, and where it has a comment, which would take along what comes after it."""
+    long = len(written) > WRITTEN
+    return "" if long or re.search(r"#[^\n]*\n", written) else written.replace("\n", " ")
 
 
 def _text(path: str, limit: int = SIZE) -> str:
@@ -510,7 +513,8 @@ def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Opti
             if not null:
                 short = node.end_mark.index - begin <= WRITTEN  # a list's many items are no options
                 written = _on_one_line(text[begin : node.end_mark.index]) if short else ""
-                found[prefix] = Option(node.value, name, first_line or node.start_mark.line + 1, written)
+                style: Literal["json", "yaml"] = "json" if text[begin] == '"' else "yaml"
+                found[prefix] = Option(node.value, name, first_line or node.start_mark.line + 1, written, style=style)
 
     for document in documents:
         walk(document, "", 0)
@@ -545,42 +549,64 @@ def literals(name: str, text: str) -> dict[str, Option]:
         ) from None
     found: dict[str, Option] = {}
     assigned: dict[str, Option] = {}
+    segment = _segments(text)
     trainer = False
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == KWARGS:
             call = ast.Call(ast.Name("set"), [], [ast.copy_location(ast.keyword(KWARGS, node.value), node)])
             options: dict[str, Option] = {}
-            _arguments(options, name, text, call, "")
-            options.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno))
+            _arguments(options, name, segment, call, "")
+            options.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno, style="python"))
             for key, option in options.items():  # by a branch one value, by another the other: not known
                 same = key not in assigned or assigned[key].value == option.value
-                assigned[key] = option if same else Option(None, name, option.line)
+                assigned[key] = option if same else Option(None, name, option.line, style="python")
         if not isinstance(node, ast.Call):
             continue
         called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
         if called in ("DistributedDataParallel", "DDP"):
             found.setdefault("python.ddp", Option("true", name, node.lineno))
-            _arguments(found, name, text, node, "ddp.")
+            _arguments(found, name, segment, node, "ddp.")
         elif called == "Accelerator":
             found.setdefault("python.accelerator", Option("true", name, node.lineno))
         elif called in ("FullyShardedDataParallel", "FSDP", "fully_shard"):
             found.setdefault("fsdp", Option("true", name, node.lineno))
         elif called == "gradient_checkpointing_enable":
-            found.setdefault("gradient_checkpointing", Option("true", name, node.lineno, _segment(text, node)))
-            _arguments(found, name, text, node, "")
+            enabled = Option("true", name, node.lineno, segment(node), style="python")
+            found.setdefault("gradient_checkpointing", enabled)
+            _arguments(found, name, segment, node, "")
         elif called.endswith(("TrainingArguments", "Config", "Arguments")):
-            _arguments(found, name, text, node, "")
+            _arguments(found, name, segment, node, "")
         trainer |= called.endswith("Trainer")
     if trainer:
         found.pop("python.accelerator", None)
     return {**found, **assigned}
 
 
-def _segment(text: str, node: ast.AST) -> str:
-    return _on_one_line(ast.get_source_segment(text, node) or "")
+def _segments(text: str) -> Callable[[ast.expr | ast.keyword], str]:
+    """What stands in a Python file for a node, on one line. `ast.get_source_segment` reads the whole file for each node."""
+    data = text.encode(errors="surrogatepass")  # the columns of a node are counted in bytes
+    starts = [0, *(end.end() for end in re.finditer(rb"\r\n|\r|\n", data))]
+
+    def segment(node: ast.expr | ast.keyword) -> str:
+        if node.end_lineno is None or node.end_col_offset is None:
+            return ""
+        first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+        written = _on_one_line(data[first:last].decode(errors="surrogatepass"))
+        try:
+            return written or _on_one_line(ast.unparse(node))
+        except RecursionError:
+            return ""
+
+    return segment
 
 
-def _arguments(found: dict[str, Option], name: str, text: str, node: ast.Call, prefix: str) -> None:
+def _arguments(
+    found: dict[str, Option],
+    name: str,
+    segment: Callable[[ast.expr | ast.keyword], str],
+    node: ast.Call,
+    prefix: str,
+) -> None:
     for keyword in node.keywords:
         if keyword.arg is None:
             continue
@@ -590,8 +616,8 @@ def _arguments(found: dict[str, Option], name: str, text: str, node: ast.Call, p
             value = None
             if keyword.arg not in ("gradient_checkpointing", "gradient_checkpointing_kwargs", "deepspeed"):
                 continue
-        written = _segment(text, keyword) if "checkpointing" in keyword.arg else ""  # it takes long in a long file
-        option = Option(None, name, keyword.value.lineno, written)
+        written = segment(keyword) if "checkpointing" in keyword.arg else ""  # of the others nothing is said
+        option = Option(None, name, keyword.value.lineno, written, style="python")
         if isinstance(value, dict):
             for key, setting in _pairs(keyword.arg, value):
                 found.setdefault(prefix + key, option._replace(value=str(setting)))
