@@ -270,12 +270,13 @@ def _store(
         faults = [f"{label}: {line}" for line in (*disagreeing, *apart)]
         return [*faults, f"{label}: evidence not written, because of the lines above"]
     stored = incident.evidence.get(environment)
-    if wanted.missing and stored and stored.runs:
-        if stored.environment.versions != described.versions:
+    added_to = stored if wanted.missing and stored and stored.runs else None
+    if added_to:
+        if added_to.environment.versions != described.versions:
             return [f"{label}: its versions are not those of the stored runs: run it without --missing"]
-        if stored.made_from and (others := made_from.to_run_again(known, incident, stored)):
+        if added_to.made_from and (others := made_from.to_run_again(known, incident, added_to)):
             return [f"{label}: the stored runs are of another {' and '.join(others)}: run it without --missing"]
-        runs = [*stored.runs, *runs]
+        runs = [*added_to.runs, *runs]
     runs = _with_guard(runs, _joined(part.guard for part in parts))
     evidence = Evidence(
         environment=described,
@@ -283,10 +284,9 @@ def _store(
         runs=_in_order(incident, runs),
         unusable=_in_order(incident, lab.summarise([], {run.variant: run for run in observed.unusable}, facts)[0]),
     )
-    added_to = stored if wanted.missing and stored and stored.runs else None
     if not added_to or added_to.made_from:  # else the address of the stored runs is not known
-        of = made_from.beside(known, incident, added_to, evidence) if added_to else None
-        of = of or made_from.address(known, incident, evidence)
+        beside, address = made_from.beside, made_from.address
+        of = beside(known, incident, added_to, evidence) if added_to else address(known, incident, evidence)
         evidence = evidence.model_copy(update={"made_from": of})
         made_from.unlist(incident, evidence)
     print(f"{label}: wrote {lab.write(incident, evidence).relative_to(known.root)}", flush=True)

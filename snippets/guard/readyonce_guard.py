@@ -224,7 +224,7 @@ _running = 0  # outer backwards at work now, over all threads
 _overlapped = False  # two of them ran at the same time
 _backward = None  # torch's own, while ours stands in its place
 _handles = []
-_stepping = []  # optimizers whose step runs now, the outermost first, each with the guards that judged it
+_in_step = []  # optimizers whose step runs now, the outermost first, each with the guards that judged it
 _automatic = 0  # uses of `automatic` that run: models that are met later need the hooks
 _numbers = collections.Counter()  # of guards, by the ranks that compare: what one rank watches alone is not counted
 
@@ -249,11 +249,12 @@ def _uninstall():
     if any(not guard.done for guard in _guards):
         return
     _guards.clear()
-    if _backward is not None and getattr(torch.autograd.backward, "__wrapped__", None) is _backward:  # else somebody stands on top of us: stay
+    # Else somebody stands on top of us: stay.
+    if _backward is not None and getattr(torch.autograd.backward, "__wrapped__", None) is _backward:
         torch.autograd.backward = _backward
         _backward = None
     if not _automatic:
-        _stepping.clear()
+        _in_step.clear()
         while _handles:
             _handles.pop().remove()
 
@@ -290,8 +291,8 @@ def _watched_backward(*args, **kwargs):
 
 def _before_step(optimizer, args, kwargs):
     _ended(optimizer)  # a step that raised left it there
-    judged_by, around = [], [others for _, others in _stepping]
-    _stepping.append((optimizer, judged_by))
+    judged_by, around = [], [others for _, others in _in_step]
+    _in_step.append((optimizer, judged_by))
 
     def judge():
         for guard in [guard for guard in _guards if not guard.done]:
@@ -317,9 +318,9 @@ def _after_step(optimizer, args, kwargs):
 
 
 def _ended(optimizer):
-    running = [one for one, _ in _stepping]
+    running = [one for one, _ in _in_step]
     if optimizer in running:
-        del _stepping[running.index(optimizer) :]
+        del _in_step[running.index(optimizer) :]
 
 
 # ------------------------------------------------------------------------------ one watched model

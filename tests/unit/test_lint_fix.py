@@ -97,13 +97,13 @@ def test_a_fix_is_added_or_takes_the_place_of_the_option_that_is_quoted(name, tm
 
 REENTRANT = "stage: sft\nfinetuning_type: lora\nddp_find_unused_parameters: true\nuse_reentrant_gc: {}\n"
 AXOLOTL = CONFIG + "ddp_find_unused_parameters: true\ngradient_checkpointing_kwargs:\n  use_reentrant: {}\n"
-LONG = "gradient_checkpointing=True, gradient_checkpointing_kwargs={{" + " " * 400 + '"use_reentrant": True}}'
+LONG = "gradient_checkpointing=True, gradient_checkpointing_kwargs={" + " " * 400 + '"use_reentrant": True}'
 COMMENTED = (
     'gradient_checkpointing=True, gradient_checkpointing_kwargs={\n    # as before\n    "use_reentrant": True,\n}'
 )
 REWRITTEN = {  # the files, what is quoted, the fix: in the words of the file, though not as it stands there
     "a comment in Python": ({"train.py": ARGUMENTS.format(COMMENTED), "train.sh": TORCHRUN}, "gradient_checkpointing_kwargs={'use_reentrant': True}", "gradient_checkpointing_kwargs={'use_reentrant': False}"),
-    "long, in Python": ({"train.py": ARGUMENTS.format(LONG.format()), "train.sh": TORCHRUN}, "gradient_checkpointing_kwargs={'use_reentrant': True}", "gradient_checkpointing_kwargs={'use_reentrant': False}"),
+    "long, in Python": ({"train.py": ARGUMENTS.format(LONG), "train.sh": TORCHRUN}, "gradient_checkpointing_kwargs={'use_reentrant': True}", "gradient_checkpointing_kwargs={'use_reentrant': False}"),
     "a comment in YAML": ({"run.yaml": REENTRANT.format("# as before\n  true")}, "use_reentrant_gc: true", "use_reentrant_gc: false"),
     "a tag in YAML": ({"run.yaml": REENTRANT.format("!!bool true")}, "use_reentrant_gc: !!bool true", "use_reentrant_gc: false"),
     "a tag below a key": ({"run.yaml": AXOLOTL.format("!!bool true")}, "use_reentrant: !!bool true", "gradient_checkpointing_kwargs:\n  use_reentrant: false"),

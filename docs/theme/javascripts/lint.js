@@ -1252,8 +1252,10 @@ function readyonceLint() {
         if (settings.some(([key]) => key.includes(".") && tops.has(key.split(".")[0]))) continue;
         if (!settings.length || !isAsked(form, known, tried) || !reaches(settings)) continue;
         let place = option && !option.inside && option;
-        if (!option && form.in_file) [, place] = [...options].find(([key, it]) => !key.includes(".") && (it.style || "bash") !== "bash") || [];
-        return ["add", asOptions(settings, place ? place.style : "bash"), place || launch];
+        // Beside another key of the file: an option of a command has no style of its own.
+        if (!option && form.in_file) [, place] = [...options].find(([key, it]) => !key.includes(".") && it.style) || [];
+        place ||= launch;
+        return ["add", asOptions(settings, place.style), place];
       }
       return [null, null, option || launch];
     }
