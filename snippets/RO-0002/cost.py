@@ -115,10 +115,14 @@ class Model(nn.Module):
 
 
 # --8<-- [start:train]
+def make(settings):
+    torch.manual_seed(0)
+    return Model(**settings).to(DEVICE)
+
+
 def train(settings, world_size, ranks, wrap=lambda model: model):
     """Plain SGD on what these ranks are given; returns the trained model and what it cost."""
-    torch.manual_seed(0)
-    model = Model(**settings).to(DEVICE)
+    model = make(settings)
     wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
     optimizer = torch.optim.SGD(trainable(model), lr=0.01)
     torch.manual_seed(1)
@@ -174,26 +178,52 @@ def run(variant):
     rank, world_size = dist.get_rank(), dist.get_world_size()
     model, cost = train(settings, world_size, [rank], DistributedDataParallel)
     reference, _ = train({**settings, "use_reentrant": None}, world_size, range(world_size))
-    return compare(variant, trainable(model), trainable(reference)) | cost
+    return compare(variant, *map(named, (model, reference, make(settings)))) | cost
 
 
-def compare(variant, trained, reference):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    scales = [ref.abs().max() for ref in reference]
-    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
-    first = [p.detach().clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
-    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    error, spread = worst.tolist()
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
+def named(model):
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 # --8<-- [end:compare]

@@ -42,6 +42,7 @@ DEFAULTS = dict(
     slices=10,  # per image: at most nine and the thumbnail
     dpo=False,  # each sample is a pair, chosen and rejected, in one forward
     accumulation=1,  # micro-batches per step
+    lr=0.1,
 )
 WAYS_OUT = {
     "non-reentrant": dict(checkpointing="non-reentrant"),
@@ -54,7 +55,7 @@ WAYS_OUT = {
     "one-call": dict(chunk=None),
 }
 NON_REENTRANT, ZERO3 = WAYS_OUT["non-reentrant"], dict(stage=3)
-DPO = dict(dpo=True, batch=1, bucket=None)  # LoRA trains so little that it fits into one bucket
+DPO = dict(dpo=True, batch=1, bucket=None, lr=0.5)  # LoRA trains so little that it fits into one bucket
 
 VARIANTS = {
     "reported": {},
@@ -192,7 +193,7 @@ class Model(nn.Module):
         parts = together.split(self.chunk or len(together))
         seen = torch.cat([self.tower(part) for part in parts])
         seen = self.resampler(seen).unflatten(0, slices.shape[:2]).flatten(1, 2)
-        x = torch.cat([seen, self.embed(tokens)], dim=1)
+        x = self.embed(tokens) + seen.mean(1, keepdim=True)  # each token reads the images
         for layer in self.layers:
             x = call(layer, x, self.how)
         return self.head(x).mean((1, 2))
@@ -209,7 +210,7 @@ def run(variant):
     model = seeded(settings)
     engine, *_ = deepspeed.initialize(
         model=model,
-        optimizer=torch.optim.SGD(trainable(model), lr=0.1),
+        optimizer=torch.optim.SGD(trainable(model), lr=settings["lr"]),
         config=config(settings),
     )
     try:
@@ -223,12 +224,13 @@ def run(variant):
                 engine.step()
             seconds.append(time.perf_counter() - started)
         with deepspeed.zero.GatheredParameters(trainable(model), enabled=settings["stage"] == 3):
-            trained = [p.detach().clone() for p in trainable(model)]
+            trained = {name: p.detach().clone() for name, p in named(model).items()}
     finally:
         engine.destroy()  # or its hooks outlive a failed variant
     reference = train_alone(settings, batches)
+    start = seeded(settings).to(engine.device)
     seconds_per_step = {"seconds_per_step": statistics.median(seconds)}
-    return compare(variant, trained, trainable(reference)) | seconds_per_step
+    return compare(variant, trained, named(reference), named(start)) | seconds_per_step
 
 
 def loss_of(model, micro, settings):
@@ -244,19 +246,41 @@ def loss_of(model, micro, settings):
 
 
 # --8<-- [start:compare]
-def compare(variant, trained, reference):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    scales = [ref.abs().max() for ref in reference]
-    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
-    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    error, spread = worst.tolist()
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 # --8<-- [end:compare]
@@ -283,7 +307,7 @@ def data(settings, world_size, device):
 def train_alone(settings, batches):
     settings = {**settings, "checkpointing": None, "tower": None, "chunk": None}
     model = seeded(settings).to(batches[0][0][0].device)
-    optimizer = torch.optim.SGD(trainable(model), lr=0.1)
+    optimizer = torch.optim.SGD(trainable(model), lr=settings["lr"])
     for step in batches:
         for micro in step:
             (loss_of(model, micro, settings) / len(step)).backward()
@@ -294,6 +318,10 @@ def train_alone(settings, batches):
 
 def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
+
+
+def named(model):
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 if __name__ == "__main__":

@@ -177,6 +177,7 @@ def facts(variant):
         "backward_calls": "once",
         "accumulation": s["accumulation"],
         "batch_size": BATCH // 2,
+        "optimizer": "sgd",
         "buckets": "one",
         "overlap": s["stage"] == 3,  # DeepSpeed's own choice
         "reference": s["reference"],
@@ -274,18 +275,21 @@ class Model(nn.Module):
 
 
 # --8<-- [start:train]
+def make(settings):
+    torch.manual_seed(0)
+    return Model(settings)
+
+
 def run(variant):
     """Train a variant; compare it, on every rank, with one process that saw all the data."""
     settings = {**DEFAULTS, **VARIANTS[variant]}
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    model = Model(settings)
-    start = [p.detach().clone() for p in model.parameters()]
+    model = make(settings)
     if settings["leaf"]:
         deepspeed.utils.set_z3_leaf_modules(model, [Head])
     engine, *_ = deepspeed.initialize(
         model=model,
-        optimizer=torch.optim.SGD(trainable(model), lr=0.1),
+        optimizer=torch.optim.SGD(trainable(model).values(), lr=0.1),
         config=config(settings, world_size),
     )
     if settings["way"] == "registered" and settings["stage"] == 3:
@@ -299,14 +303,16 @@ def run(variant):
             share = share_of(data, settings, micro_step, rank, world_size, engine.device)
             engine.backward(engine(*share))
             engine.step()
-        trained = []
-        for p in trainable(model):  # one by one: as a list, DeepSpeed < 0.19.8 on CPU may return too early
+        trained = {}
+        for name, p in trainable(model).items():
+            # One by one: as a list, DeepSpeed < 0.19.8 on CPU may return too early.
             with deepspeed.zero.GatheredParameters(p, enabled=settings["stage"] == 3):
-                trained.append(p.detach().clone())
+                trained[name] = p.detach().clone()
     finally:
         engine.destroy()  # or its hooks outlive a failed variant
-    reference = train_alone(settings, start, data, world_size, engine.device)
-    return compare(variant, trained, trainable(reference))
+    reference = train_alone(settings, data, world_size, engine.device)
+    start = make(settings).to(engine.device)
+    return compare(variant, trained, trainable(reference), trainable(start))
 
 
 def batches(settings):
@@ -326,13 +332,10 @@ def share_of(data, settings, micro_step, rank, world_size, device):
     return tokens, audio if used else None
 
 
-def train_alone(settings, start, data, world_size, device):
+def train_alone(settings, data, world_size, device):
     """The same steps in one process, without any dummy term: what the parameters must become."""
-    model = Model({**settings, "way": "no-term", "stage": 0}).to(device)
-    with torch.no_grad():
-        for p, value in zip(model.parameters(), start):
-            p.copy_(value)
-    optimizer, previous = torch.optim.SGD(trainable(model), lr=0.1), {}
+    model = make({**settings, "way": "no-term", "stage": 0}).to(device)
+    optimizer, previous = torch.optim.SGD(trainable(model).values(), lr=0.1), {}
     for step in range(STEPS):
         for micro_step in range(step * settings["accumulation"], (step + 1) * settings["accumulation"]):
             for rank in range(world_size):
@@ -352,23 +355,45 @@ def train_alone(settings, start, data, world_size, device):
 
 
 # --8<-- [start:compare]
-def compare(variant, trained, reference):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    scales = [ref.abs().max() for ref in reference]
-    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
-    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()]).detach()
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    error, spread = worst.tolist()
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 def trainable(model):
-    return [p for p in model.parameters() if p.requires_grad]
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 # --8<-- [end:compare]

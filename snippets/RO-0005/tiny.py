@@ -105,7 +105,7 @@ arguments = f"""
     --external_plugins {folder}/cpu.py
     --max_steps 3 --save_steps 2 --save_only_model true --per_device_train_batch_size 1 --split_dataset_ratio 0
     --gradient_accumulation_steps 1 --dataset_shuffle false --train_dataloader_shuffle false
-    --dataloader_num_workers 0 --optim sgd --learning_rate 0.1 --lr_scheduler_type constant --max_grad_norm 0
+    --dataloader_num_workers 0 --optim sgd --learning_rate 0.5 --lr_scheduler_type constant --max_grad_norm 0
     --weight_decay 0 --seed 1 --report_to none
 """
 variables = {

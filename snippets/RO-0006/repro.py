@@ -104,6 +104,7 @@ def facts(variant):
         "accumulation": s["accumulate"],
         "first_backward": "synchronises" if s["accumulate"] == 1 else "no-sync",
         "batch_size": BATCH // 2,
+        "optimizer": "sgd",
         "reference": s["reference"],
     }
 
@@ -215,8 +216,8 @@ def change(model, what):
 
 
 # --8<-- [start:train]
-def train(settings, rank, world_size, wrap=None):
-    """Three steps of plain SGD on this rank's share of each batch; returns the trained parameters."""
+def make(settings, wrap=None):
+    """The model that is trained, and its wrapper, if any."""
     torch.manual_seed(0)
     model = Model().to(DEVICE)
     if settings["change"] == "unfrozen":
@@ -230,8 +231,14 @@ def train(settings, rank, world_size, wrap=None):
             change(model, settings["change"])
         if settings["again"]:
             ddp = wrap(model)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    optimizer = torch.optim.SGD(trained, lr=0.1)
+    return model, ddp
+
+
+def train(settings, rank, world_size, wrap=None):
+    """Three steps of plain SGD on this rank's share of each batch; returns the trained parameters."""
+    model, ddp = make(settings, wrap)
+    trained = trainable(model)
+    optimizer = torch.optim.SGD(trained.values(), lr=0.1)
     tokens = torch.randint(WIDTH, (STEPS * settings["accumulate"], BATCH)).to(DEVICE)
     for micro_step, batch in enumerate(tokens):
         last = (micro_step + 1) % settings["accumulate"] == 0
@@ -244,13 +251,13 @@ def train(settings, rank, world_size, wrap=None):
                 loss = loss_of(path, ddp or model, model, share, use_head) / settings["accumulate"] / len(shares)
                 averaged_loss(loss, settings["averaged"] if wrap else None).backward()
         if wrap:
-            average(model, trained, settings["averaged"], last)
+            average(trained.values(), settings["averaged"], last)
         if last:
             optimizer.step()
             optimizer.zero_grad()
             if wrap and settings["averaged"] == "weights":
-                all_reduce([p.data for p in trained], mean=True)
-    return [p.detach() for p in trained]
+                all_reduce([p.data for p in trained.values()], mean=True)
+    return trained
 
 
 # --8<-- [end:train]
@@ -266,7 +273,7 @@ def averaged_loss(loss, how):
     return loss
 
 
-def average(model, trained, how, last):
+def average(trained, how, last):
     """By hand, between the backward and the step; each rank must reduce the same parameters in the same order."""
     if how not in ("grads", "grads-summed", "grads-each-micro-batch") or not (last or how.endswith("batch")):
         return
@@ -298,22 +305,49 @@ def run(variant):
         return wrappers[-1]
 
     place = dist.get_rank(), dist.get_world_size()
-    return compare(variant, train(settings, *place, wrap), train(settings, *place))
+    start, _ = make(settings)
+    return compare(variant, train(settings, *place, wrap), train(settings, *place), trainable(start))
 
 
-def compare(variant, trained, reference):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    scales = [ref.abs().max() for ref in reference]
-    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
-    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()])
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    error, spread = worst.tolist()
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+def trainable(model):
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 # --8<-- [end:compare]

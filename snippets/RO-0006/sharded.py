@@ -73,6 +73,7 @@ def facts(variant):
         "backward_calls": "once",
         "accumulation": 1,
         "batch_size": BATCH // 2,
+        "optimizer": "sgd",
         **more,
     }
 
@@ -199,10 +200,10 @@ def with_deepspeed(model, settings):
     )
 
     def whole():
-        found = []
-        for p in model.parameters():
+        found = {}
+        for name, p in model.named_parameters():
             with deepspeed.zero.GatheredParameters(p, enabled=stage == 3):
-                found.append(p.detach().clone())
+                found[name] = p.detach().clone()
         return found
 
     backward = engine.backward if settings["engine_backward"] else torch.Tensor.backward
@@ -213,21 +214,24 @@ def whole(model):
     """FSDP's parameters, gathered from the ranks."""
     if isinstance(model, FullyShardedDataParallel):
         with FullyShardedDataParallel.summon_full_params(model):
-            return [p.detach().clone().reshape(-1) for p in model.parameters()]
-    return [p.full_tensor().detach() for p in model.parameters()]
+            return {name: p.detach().clone() for name, p in model.named_parameters()}
+    return {name: p.full_tensor() for name, p in model.named_parameters()}
 
 
 # --8<-- [end:wrap]
 
 
 # --8<-- [start:train]
+def make():
+    torch.manual_seed(0)
+    return Model().to(DEVICE)
+
+
 def run(variant):
     """Train a variant; compare it, on every rank, with one process that saw all the data."""
     settings = {**DEFAULTS, **VARIANTS[variant]}
     rank, world_size = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    model = Model().to(DEVICE)
-    start = {name: p.detach().clone() for name, p in model.state_dict().items()}
+    model = make()
     batches = torch.randint(WIDTH, (STEPS, BATCH)).to(DEVICE)
     wrapper, backward, step, parameters, end = wrap(model, settings)
     try:
@@ -237,35 +241,54 @@ def run(variant):
         trained = parameters()
     finally:
         end()
-    alone = Model().to(DEVICE)
-    alone.load_state_dict(start)
+    alone = make()
     optimizer = torch.optim.SGD(alone.parameters(), lr=0.1)
     for batch in batches:
         sum(alone.loss(batch[r::world_size]) for r in range(world_size)).div(world_size).backward()
         optimizer.step()
         optimizer.zero_grad()
-    return compare(variant, trained, [p.detach() for p in alone.parameters()])
+    return compare(variant, trained, *(dict(it.named_parameters()) for it in (alone, make())))
 
 
 # --8<-- [end:train]
 
 
 # --8<-- [start:compare]
-def compare(variant, trained, reference):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    if len(trained) != len(reference):  # FSDP1's flat parameters: one for each unit
-        trained, reference = ([torch.cat([p.reshape(-1) for p in part])] for part in (trained, reference))
-    scales = [ref.abs().max() for ref in reference]
-    off = [(p.view_as(ref) - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales)]
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales)]
-    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max()])
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    error, spread = worst.tolist()
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 # --8<-- [end:compare]

@@ -134,6 +134,7 @@ def facts(variant):
         **({} if single else of_ddp),
         "accumulation": s["accumulation"],
         "batch_size": ROWS,
+        "optimizer": "sgd",
         "loss_hook": {"override": "compute-loss", "func": "compute-loss-func", None: "model"}.get(s["hook"], "own"),
         **({} if s["hook"] == "own" else of_trainer),
         "token_counts": s["counts"],
@@ -208,7 +209,7 @@ def run(variant):
     AcceleratorState._reset_state(True), PartialState._reset_state(), GradientState._reset_state()
     data, first = rows(s, world_size), FirstGradient()
     if s["hook"] == "own":
-        return compare(variant, *train_in_own_loop(data, world_size), *train_alone(s, data, world_size))
+        return compared(variant, *train_in_own_loop(data, world_size), *train_alone(s, data, world_size))
     with tempfile.TemporaryDirectory() as folder:
         trainer = OwnLoss(
             tiny(),
@@ -239,8 +240,15 @@ def run(variant):
         if s["scaled"] is not None:
             trainer.loss_is_scaled_for_ga = s["scaled"]
         trainer.train()
-    trained = list(trainer.model.parameters())
-    return compare(variant, trained, first.gradient, *train_alone(s, data, world_size))
+    return compared(variant, trainer.model, first.gradient, *train_alone(s, data, world_size))
+
+
+def compared(variant, model, gradient, alone, expected):
+    """What `compare` tells, and how the first gradient is to the plain loop's."""
+    told = compare(variant, *(dict(it.named_parameters()) for it in (model, alone, tiny())))
+    factor = (gradient @ expected / (expected @ expected)).item()
+    cosine = F.cosine_similarity(gradient, expected, dim=0).item()
+    return told | {"factor": round(factor, 3), "cosine": round(cosine, 4)}
 
 
 def by_function(s, world_size):
@@ -261,7 +269,8 @@ class FirstGradient(TrainerCallback):
 def tiny():
     torch.manual_seed(0)
     sizes = dict(hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2)
-    return LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, use_cache=False, **sizes)).to(DEVICE)
+    sizes |= dict(vocab_size=VOCABULARY, initializer_range=0.2)  # large enough that three steps move every tensor
+    return LlamaForCausalLM(LlamaConfig(use_cache=False, **sizes)).to(DEVICE)
 
 
 def rows(s, world_size):
@@ -291,7 +300,7 @@ def train_in_own_loop(data, world_size):
             first = torch.cat([p.grad.flatten().clone() for p in wrapped.parameters()])
         optimizer.step()
         optimizer.zero_grad()
-    return list(wrapped.parameters()), first
+    return wrapped.module, first
 
 
 def batch_of(data, first, count):
@@ -316,30 +325,47 @@ def train_alone(s, data, world_size):
             expected = torch.cat([p.grad.flatten().clone() for p in model.parameters()]) / s["times"]
         optimizer.step()
         optimizer.zero_grad()
-    return list(model.parameters()), expected
+    return model, expected
 
 
 # --8<-- [end:train]
 
 
-def compare(variant, trained, gradient, reference, expected):
-    of_rank_0 = [p.detach().clone() for p in trained]
-    for p in of_rank_0:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others)]).max().detach()
-        for others in (reference, of_rank_0)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    return {
-        "variant": variant,
-        "outcome": "match" if error <= 1e-5 else "diverge",
-        "gradient_error": error.item(),
-        "rank_spread": spread.item(),
-        "factor": round((gradient @ expected / (expected @ expected)).item(), 3),
-        "cosine": round(F.cosine_similarity(gradient, expected, dim=0).item(), 4),
-    }
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 if __name__ == "__main__":

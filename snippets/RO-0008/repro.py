@@ -190,12 +190,12 @@ def run(variant):
 
     def make(point):
         if made == point:
-            holding.append(OPTIMIZERS[s["optimizer"]](trainable(model)))
+            holding.append(OPTIMIZERS[s["optimizer"]](trainable(model).values()))
 
     make("first")
     change(model.to(DEVICE) if s["late"] != "materialized" else model, s["late"])
     reference = copy.deepcopy(model)
-    start = [p.detach().clone() for p in trainable(model)]
+    start = trainable(copy.deepcopy(model))
     if made == "last":
         model, optimizer = in_order(model, lambda it: wrap(it, s), OPTIMIZERS[s["optimizer"]])
     else:
@@ -214,7 +214,7 @@ def run(variant):
         (model(batch[rank::world_size]) - 1).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    return compare(variant, whole(model, s["strategy"]), start, train_alone(reference, data, s))
+    return compared(variant, whole(model, s["strategy"]), train_alone(reference, data, s), start)
 
 
 # --8<-- [end:train]
@@ -231,7 +231,7 @@ def in_order(model, shard, make_optimizer):
 def repair(optimizer, model, s):
     """Of what was made too early."""
     if s["repaired"] == "remade":
-        return OPTIMIZERS[s["optimizer"]](trainable(model))
+        return OPTIMIZERS[s["optimizer"]](trainable(model).values())
     if s["repaired"].startswith("repointed"):
         # --8<-- [start:repoint]
         optimizer.param_groups[0]["params"] = list(model.parameters())
@@ -243,7 +243,7 @@ def repair(optimizer, model, s):
 
 def train_alone(model, data, s):
     """The same steps in one process, the optimizer made last: what the parameters must become."""
-    optimizer = OPTIMIZERS[s["optimizer"]](trainable(model))
+    optimizer = OPTIMIZERS[s["optimizer"]](trainable(model).values())
     for batch in data:
         (model(batch) - 1).square().mean().backward()
         optimizer.step()
@@ -254,34 +254,61 @@ def train_alone(model, data, s):
 def whole(model, strategy):
     """The trainable parameters, gathered."""
     if strategy == "fsdp2":
-        return [p.full_tensor().detach() for p in trainable(model)]
+        return {name: p.full_tensor() for name, p in trainable(model).items()}
     if strategy == "ddp":
-        return [p.detach() for p in trainable(model)]
+        return trainable(model.module)
     with FullyShardedDataParallel.summon_full_params(model):
-        return [p.detach().clone() for p in trainable(model)]
+        return {name: p.detach().clone() for name, p in trainable(model).items()}
 
 
 def trainable(model):
-    return [p for p in model.parameters() if p.requires_grad]
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
 # --8<-- [start:compare]
-def compare(variant, trained, start, reference):
-    """Whether anything moved on any rank, and the largest differences to one process and between the ranks."""
-    scales = [ref.abs().max() for ref in reference]
-    off = [(p - ref).abs().max() / scale for p, ref, scale in zip(trained, reference, scales, strict=True)]
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    spread = [(p - q).abs().max() / scale for p, q, scale in zip(trained, first, scales, strict=True)]
-    moved = [(p != q).any().float() for p, q in zip(trained, start, strict=True)]
-    worst = torch.stack([torch.stack(off).max(), torch.stack(spread).max(), torch.stack(moved).max()]).detach()
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    error, spread, moved = worst.tolist()
-    if not moved:
-        return {"variant": variant, "outcome": "still", "rank_spread": spread}
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error, "rank_spread": spread}
+def compared(variant, trained, reference, start):
+    """What `compare` tells, or `still` where no parameter moved on any rank."""
+    told = compare(variant, trained, reference, start)
+    moved = dist.get_world_size() * [None]
+    dist.all_gather_object(moved, any(not p.equal(start[name]) for name, p in trained.items()))
+    return told if any(moved) else {key: told[key] for key in ("variant", "rank_spread")} | {"outcome": "still"}
+
+
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 # --8<-- [end:compare]

@@ -166,7 +166,7 @@ def run(variant):
     data = torch.randn(STEPS, 1 + group, world_size * PAIRS, WIDTH, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
     encoder = Encoder()
-    reference = copy.deepcopy(encoder)
+    reference, start = copy.deepcopy(encoder), copy.deepcopy(encoder)
     loss_of, optimizer, first = made(s, encoder), torch.optim.SGD(encoder.parameters(), lr=0.1), None
     with gathering(s):
         for step in data:
@@ -175,7 +175,12 @@ def run(variant):
             first = torch.cat([p.grad.flatten().clone() for p in encoder.parameters()]) if first is None else first
             optimizer.step()
             optimizer.zero_grad()
-    return compare(variant, list(encoder.parameters()), first, *train_alone(reference, data, s))
+    expected = train_alone(reference, data, s)
+    told = compare(variant, *(dict(it.named_parameters()) for it in (encoder, reference, start)))
+    return told | {
+        "factor": round((first @ expected / (expected @ expected)).item(), 3),
+        "cosine": round(F.cosine_similarity(first, expected, dim=0).item(), 4),
+    }
 
 
 def batches(step):
@@ -185,7 +190,7 @@ def batches(step):
 
 
 def train_alone(model, data, s):
-    """The same steps in one process: what the parameters must become, and the first gradient of the stated objective."""
+    """The same steps in one process. Returns the first gradient of the stated objective."""
     optimizer, first = torch.optim.SGD(model.parameters(), lr=0.1), None
     theirs = of_flagembedding(s, model, gathers=False, wrapped=False) if "kind" in s else None
     for step in data:
@@ -201,27 +206,44 @@ def train_alone(model, data, s):
         first = torch.cat([p.grad.flatten().clone() for p in model.parameters()]) if first is None else first
         optimizer.step()
         optimizer.zero_grad()
-    return list(model.parameters()), first
+    return first
 
 
-def compare(variant, trained, gradient, reference, expected):
-    of_rank_0 = [p.detach().clone() for p in trained]
-    for p in of_rank_0:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others)]).max().detach()
-        for others in (reference, of_rank_0)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    return {
-        "variant": variant,
-        "outcome": "match" if error <= 1e-5 else "diverge",
-        "gradient_error": error.item(),
-        "rank_spread": spread.item(),
-        "factor": round((gradient @ expected / (expected @ expected)).item(), 3),
-        "cosine": round(F.cosine_similarity(gradient, expected, dim=0).item(), 4),
-    }
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 if __name__ == "__main__":

@@ -248,7 +248,7 @@ def run(variant):
     data = torch.randn(STEPS, parts, 2, sum(s["pairs"]), WIDTH, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     torch.manual_seed(0)
     model = Encoders(s).to(DEVICE)
-    reference, first = copy.deepcopy(model), None
+    reference, start, first = copy.deepcopy(model), copy.deepcopy(model), None
     if s["strategy"] == "fsdp2":
         wrapped = fully_shard(model, mesh=init_device_mesh(DEVICE.type, (world_size,)))
     else:
@@ -262,11 +262,12 @@ def run(variant):
         first = first or [whole(p.grad).clone() for p in trainable(model)]
         optimizer.step()
         optimizer.zero_grad()
-    return compare(variant, s, [whole(p.detach()) for p in trainable(model)], first, *train_alone(reference, data, s))
+    expected = train_alone(reference, data, s)
+    return compare(variant, *map(named, (model, reference, start))) | figures(first, expected, s)
 
 
 def train_alone(model, data, s):
-    """The same steps in one process: what the parameters must become, and the first gradient of the stated objective."""
+    """The same steps in one process. Returns the first gradient of the stated objective."""
     optimizer, first = made(s, model), None
     for step in data:
         losses = []
@@ -277,7 +278,7 @@ def train_alone(model, data, s):
         first = first or [p.grad.clone() for p in trainable(model)]
         optimizer.step()
         optimizer.zero_grad()
-    return [p.detach() for p in trainable(model)], first
+    return first
 
 
 def in_one_process(queries, passages, scale, s):
@@ -307,22 +308,54 @@ def trainable(model):
     return [p for p in model.parameters() if p.requires_grad]
 
 
+def named(model):
+    return {name: whole(p.detach()) for name, p in model.named_parameters() if p.requires_grad}
+
+
 def whole(tensor):
     return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
-def compare(variant, s, trained, gradient, reference, expected):
-    of_rank_0 = [p.clone() for p in trained]
-    for p in of_rank_0:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others)]).max()
-        for others in (reference, of_rank_0)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    told = {"variant": variant, "outcome": "match" if error <= 1e-5 else "diverge", "gradient_error": error.item()}
-    told["rank_spread"] = spread.item()
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
+
+
+def figures(gradient, expected, s):
+    """What the first gradient is to that of one process."""
+    told = {}
     if s["learned"]:  # it stands first
         told["temperature_factor"] = round((gradient.pop(0) / expected.pop(0)).item(), 3)
     ours, right = (torch.cat([g.flatten() for g in gradients]) for gradients in (gradient, expected))

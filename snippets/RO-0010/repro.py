@@ -4,9 +4,10 @@
     torchrun --nproc-per-node 2 repro.py init-one-by-one
 
 Objective: training starts from the checkpoint. A variant either raises, as it would in training, or trains three steps of plain SGD
-and is compared with one process that loaded the same checkpoint and saw all samples. `from_random` is the same difference to one
-process that loaded nothing: near 0 where the checkpoint was lost. With bf16 the one process rounds as two ranks do: it computes in
-bf16, each rank's samples by themselves, and steps on float32 weights.
+and is compared with one process that loaded the same checkpoint and saw all samples. `from_random` is the same
+difference to one process that loaded nothing: below 1 where the checkpoint was lost. With bf16 the one process rounds
+as two ranks do: it computes in bf16, each rank's samples by themselves, and steps on float32 weights. These are
+compared, with the float32 weights of DeepSpeed.
 """
 
 import copy
@@ -26,7 +27,7 @@ if not torch.accelerator.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
 
 import deepspeed
-from deepspeed.utils import safe_set_full_fp32_param
+from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
 
 # --8<-- [start:variants]
 DEFAULTS = dict(
@@ -258,19 +259,27 @@ def run(variant):
         for batch in data:
             engine.backward((engine(batch[rank::world_size].to(dtype)) - 1).square().mean())
             engine.step()
-        trained = []
-        for p in model.parameters():
-            with deepspeed.zero.GatheredParameters(p, enabled=s["stage"] == 3):
-                trained.append(p.detach().float())
+        trained = weights(engine, s)
     finally:
         engine.destroy()
     torch.manual_seed(0)
     alone = Model(buffers=s["buffers"]).to(DEVICE)
-    scratch = train_alone(alone, data, dtype)
+    from_random = compare(variant, trained, *train_alone(alone, data, dtype))["gradient_error"]
     alone.load_state_dict(state, strict=not s["head"])
     if s["head"]:
         nn.init.constant_(alone.head.weight, 0.5)
-    return compare(variant, trained, train_alone(alone, data, dtype), scratch)
+    return compare(variant, trained, *train_alone(alone, data, dtype)) | {"from_random": from_random}
+
+
+def weights(engine, s):
+    """Whole, by name. With bf16 the optimizer's float32 ones: the model's own round away much of what a step moves."""
+    if hasattr(engine.optimizer, "fp32_groups"):  # bf16 at stage 0, where `safe_get_full_fp32_param` finds none
+        return dict(zip(dict(engine.module.named_parameters()), engine.optimizer.fp32_groups[0], strict=True))
+    found = {}
+    for name, p in engine.module.named_parameters():
+        with deepspeed.zero.GatheredParameters(p, enabled=s["stage"] == 3):
+            found[name] = safe_get_full_fp32_param(p) if s["dtype"] == "bf16" else p.detach().clone()
+    return found
 
 
 def initialise_head(model, at):
@@ -294,8 +303,9 @@ def saved(model, s):
 
 
 def train_alone(model, data, dtype):
-    """The same steps in one process, each rank's samples by themselves; the model is left as it was."""
-    model = copy.deepcopy(model).to(dtype).float()  # the float32 weights begin as what bf16 keeps of the checkpoint
+    """The same steps in one process, each rank's samples by themselves: the weights after and before; `model` stays."""
+    start = copy.deepcopy(model).to(dtype).float()  # the float32 weights begin as what bf16 keeps of the checkpoint
+    model = copy.deepcopy(start)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for batch in data:
         working, ranks = copy.deepcopy(model).to(dtype), dist.get_world_size()
@@ -304,28 +314,48 @@ def train_alone(model, data, dtype):
         for p, q in zip(model.parameters(), working.parameters(), strict=True):
             p.grad = q.grad.float()
         optimizer.step()
-    return [p.detach().to(dtype).float() for p in model.parameters()]
+    return dict(model.named_parameters()), dict(start.named_parameters())
 
 
 # --8<-- [end:train]
 
 
 # --8<-- [start:compare]
-def compare(variant, trained, reference, scratch):
-    """The largest differences on any rank: to one process, between the ranks, and to one process that loaded nothing."""
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    worst = torch.stack(
-        [
-            torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others, strict=True)]).max()
-            for others in (reference, first, scratch)
-        ]
-    )
-    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
-    error, spread, scratch = worst.tolist()
-    told = {"variant": variant, "outcome": "match" if error <= 1e-5 else "diverge", "gradient_error": error}
-    return told | {"rank_spread": spread, "from_random": scratch}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 # --8<-- [end:compare]

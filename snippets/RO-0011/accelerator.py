@@ -9,6 +9,7 @@ model, in one process on the same data. Three steps of plain SGD, a bound below 
 accelerate's own.
 """
 
+import copy
 import inspect
 import itertools
 import json
@@ -142,10 +143,9 @@ def run(variant):
     rank, world_size = dist.get_rank(), dist.get_world_size()
     data = torch.randn(STEPS, BATCH, WIDTH, generator=torch.Generator().manual_seed(1))
     torch.manual_seed(0)
-    model, alone = Model(), Model()
-    alone.load_state_dict(model.state_dict())
-    for it in (model, alone):
-        it.tower.requires_grad_(given == "everything")
+    model = Model()
+    model.tower.requires_grad_(given == "everything")
+    alone, start = copy.deepcopy(model), copy.deepcopy(model)
     accelerator, taken = accelerator_for(strategy), None
     if strategy == "fsdp2":
         model, optimizer = accelerator.prepare(model, sgd(model))
@@ -165,36 +165,63 @@ def run(variant):
         first = norm.item() if first is None else first
         optimizer.step()
         optimizer.zero_grad()
-    return compare(variant, whole(model, strategy), taken, list(alone.parameters()), first)
+    norms = [None] * world_size
+    dist.all_gather_object(norms, round(taken, 4))
+    told = compare(variant, *map(named, (model, alone, start)))
+    return told | {"whole_norm": round(first, 4), "grad_norm": norms}
 
 
 # --8<-- [end:train]
 
 
-def whole(model, strategy):
-    if strategy == "fsdp2":
-        return [p.full_tensor().detach() for p in model.parameters()]
-    if strategy == "ddp":
-        return [p.detach() for p in model.parameters()]
-    with FullyShardedDataParallel.summon_full_params(model):
-        return [p.detach().clone() for p in model.parameters()]
+def named(model):
+    """The trained parameters, gathered, by their names in the model that is not wrapped."""
+    if isinstance(model, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(model):
+            return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
+    trained = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
+    return {name.removeprefix("module."): whole(p) for name, p in trained.items()}
 
 
-def compare(variant, trained, norm, reference, expected):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    of_rank_0 = [p.clone() for p in trained]
-    for p in of_rank_0:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others, strict=True)]).max().detach()
-        for others in (reference, of_rank_0)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    taken = [None] * dist.get_world_size()
-    dist.all_gather_object(taken, round(norm, 4))
-    told = {"variant": variant, "outcome": "match" if error <= 1e-5 else "diverge", "gradient_error": error.item()}
-    return told | {"rank_spread": spread.item(), "whole_norm": round(expected, 4), "grad_norm": taken}
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
+
+
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 if __name__ == "__main__":

@@ -264,7 +264,7 @@ def run(variant):
     )
     torch.manual_seed(0)
     model, data = Model().to(DEVICE), data.to(DEVICE)
-    alone, norms = copy.deepcopy(model), []
+    alone, start, norms = copy.deepcopy(model), copy.deepcopy(model), []
     model = wrap(model, s)
     optimizer, scaler = made(s, model), scaler_of(s)
     for batches in data:
@@ -284,12 +284,17 @@ def run(variant):
         scaler.step(optimizer)
         scaler.update()
         optimizer.zero_grad()
-    trained = whole(model, s["strategy"])
-    return compare(variant, trained, norms[0], *train_alone(alone, data, s))
+    expected = train_alone(alone, data, s)
+    told = compare(variant, *map(named, (model, alone, start)))
+    if norms[0] is not None:
+        taken = [None] * world_size
+        dist.all_gather_object(taken, round(norms[0].item(), 4))
+        told |= {"whole_norm": round(expected, 4), "grad_norm": taken}
+    return told
 
 
 def train_alone(model, data, s):
-    """The same steps in one process: what the parameters must become, and the norm before the first clipping."""
+    """The same steps in one process. Returns the norm before the first clipping."""
     optimizer, bound, first = made(s, model), bound_of(s), None
     for batches in data:
         (model(batches.flatten(0, 1)) - 1).square().mean().backward()
@@ -300,7 +305,7 @@ def train_alone(model, data, s):
             torch.nn.utils.clip_grad_norm_(model.parameters(), bound, s["norm"])
         optimizer.step()
         optimizer.zero_grad()
-    return list(model.parameters()), first
+    return first
 
 
 # --8<-- [end:train]
@@ -317,33 +322,54 @@ def scaler_of(s):
     return kind(device=DEVICE.type, init_scale=SCALE, enabled=s["scaling"] != "none")
 
 
-def whole(model, strategy):
-    """The parameters, gathered."""
-    if strategy.startswith("fsdp1"):
+def named(model):
+    """The parameters, gathered, by their names in the model that is not wrapped."""
+    if isinstance(model, FullyShardedDataParallel):
         with FullyShardedDataParallel.summon_full_params(model):
-            return [p.detach().clone() for p in model.parameters()]
-    return [p.full_tensor().detach() if hasattr(p, "full_tensor") else p.detach() for p in model.parameters()]
+            return {name: p.detach().clone() for name, p in model.named_parameters()}
+    return {name.removeprefix("module."): whole(p.detach()) for name, p in model.named_parameters()}
+
+
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 # --8<-- [start:compare]
-def compare(variant, trained, norm, reference, expected):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    of_rank_0 = [p.clone() for p in trained]
-    for p in of_rank_0:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others, strict=True)]).max().detach()
-        for others in (reference, of_rank_0)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    told = {"variant": variant, "outcome": "match" if error <= 1e-5 else "diverge", "gradient_error": error.item()}
-    told["rank_spread"] = spread.item()
-    if norm is not None:
-        taken = [None] * dist.get_world_size()
-        dist.all_gather_object(taken, round(norm.item(), 4))
-        told |= {"whole_norm": round(expected, 4), "grad_norm": taken}
-    return told
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 # --8<-- [end:compare]

@@ -104,7 +104,7 @@ def run(variant):
     data = torch.randn(STEPS, BATCH, WIDTH, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     torch.manual_seed(0)
     model = Model().to(DEVICE)
-    alone, taken = copy.deepcopy(model), None
+    alone, start, taken = copy.deepcopy(model), copy.deepcopy(model), None
     engine, *_ = deepspeed.initialize(
         model=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
@@ -126,17 +126,20 @@ def run(variant):
             engine.step()
             if s["way"] != "torch":
                 taken = taken or round(float(engine.get_global_grad_norm() or 0), 4)
-        trained = []
-        for p in model.parameters():
+        trained = {}
+        for name, p in model.named_parameters():
             with deepspeed.zero.GatheredParameters(p, enabled=stage == 3):
-                trained.append(p.detach().clone())
+                trained[name] = p.detach().clone()
     finally:
         engine.destroy()
-    return compare(variant, trained, taken, *train_alone(alone, data, s))
+    expected, norms = train_alone(alone, data, s), [None] * world_size
+    dist.all_gather_object(norms, taken)
+    told = compare(variant, trained, *(dict(it.named_parameters()) for it in (alone, start)))
+    return told | {"whole_norm": round(expected, 4), "grad_norm": norms}
 
 
 def train_alone(model, data, s):
-    """The same steps in one process: what the parameters must become, and the norm before the first clipping."""
+    """The same steps in one process. Returns the norm before the first clipping."""
     optimizer, first = torch.optim.SGD(model.parameters(), lr=0.05), None
     for batch in data:
         loss_of(model(batch)).backward()
@@ -145,27 +148,47 @@ def train_alone(model, data, s):
         first = first or norm.item()
         optimizer.step()
         optimizer.zero_grad()
-    return list(model.parameters()), first
+    return first
 
 
 # --8<-- [end:train]
 
 
-def compare(variant, trained, norm, reference, expected):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    of_rank_0 = [p.clone() for p in trained]
-    for p in of_rank_0:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(trained, others, strict=True)]).max().detach()
-        for others in (reference, of_rank_0)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    taken = [None] * dist.get_world_size()
-    dist.all_gather_object(taken, norm)
-    told = {"variant": variant, "outcome": "match" if error <= 1e-5 else "diverge", "gradient_error": error.item()}
-    return told | {"rank_spread": spread.item(), "whole_norm": round(expected, 4), "grad_norm": taken}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 if __name__ == "__main__":

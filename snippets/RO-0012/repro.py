@@ -282,7 +282,7 @@ def run(variant):
     data = torch.randn(16, SAMPLES, WIDTH, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     torch.manual_seed(0)
     model = Model().to(DEVICE)
-    reference = copy.deepcopy(model)
+    reference, start = copy.deepcopy(model), copy.deepcopy(model)
     model = wrap(model, s)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     mine = list(data[:, rank::world_size])
@@ -290,11 +290,12 @@ def run(variant):
         (train_right_fsdp2 if s["strategy"] == "fsdp2" else train_right)(model, optimizer, mine[:8])
     else:
         train(model, optimizer, mine, s)
-    return compare(variant, whole(model, s["strategy"]), train_alone(reference, data, s))
+    train_alone(reference, data, s)
+    return compare(variant, *map(named, (model, reference, start)))
 
 
 def train_alone(model, data, s):
-    """The same steps in one process: what the parameters must become."""
+    """The same steps in one process."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for window, stepped in windows(s):
         if stepped:
@@ -302,39 +303,59 @@ def train_alone(model, data, s):
             (loss_of(model(torch.cat([data[i] for i in window]))) * len(window) / share).backward()
             optimizer.step()
             optimizer.zero_grad()
-    return [p.detach() for p in model.parameters()]
 
 
 # --8<-- [end:run]
 
 
-def whole(model, strategy):
-    """The parameters, gathered."""
-    if strategy == "fsdp2":
-        return [p.full_tensor().detach() for p in model.parameters()]
-    if strategy == "ddp":
-        return [p.detach() for p in model.parameters()]
-    with FullyShardedDataParallel.summon_full_params(model):
-        found = [p.detach().clone() for p in model.parameters()]
-    return found
+def named(model):
+    """The parameters, gathered, by their names in the model that is not wrapped."""
+    if isinstance(model, FullyShardedDataParallel):
+        with FullyShardedDataParallel.summon_full_params(model):
+            return {name: p.detach().clone() for name, p in model.named_parameters()}
+    return {name.removeprefix("module."): whole(p.detach()) for name, p in model.named_parameters()}
+
+
+def whole(tensor):
+    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 # --8<-- [start:compare]
-def compare(variant, trained, reference):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    if len(trained) != len(reference):  # FSDP1's flat parameters: one for each unit
-        trained, reference = ([torch.cat([p.reshape(-1) for p in part])] for part in (trained, reference))
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / ref.abs().max() for p, q, ref in zip(trained, others, reference)]).max()
-        for others in (reference, first)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error.item(), "rank_spread": spread.item()}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 # --8<-- [end:compare]

@@ -122,10 +122,10 @@ def run(variant):
     )
     try:
         train(engine, data[:, rank::world_size], s)
-        trained = []
-        for p in model.parameters():
+        trained = {}
+        for name, p in model.named_parameters():
             with deepspeed.zero.GatheredParameters(p, enabled=s["stage"] == 3):
-                trained.append(p.detach().clone())
+                trained[name] = p.detach().clone()
     finally:
         engine.destroy()
     alone = made()
@@ -134,25 +134,47 @@ def run(variant):
         loss_of(alone(window.flatten(0, 1))).backward()
         optimizer.step()
         optimizer.zero_grad()
-    return compare(variant, trained, [p.detach() for p in alone.parameters()])
+    return compare(variant, trained, *(dict(it.named_parameters()) for it in (alone, made())))
 
 
 # --8<-- [end:train]
 
 
-def compare(variant, trained, reference):
-    """The largest differences on any rank: to one process, and between the ranks."""
-    first = [p.clone() for p in trained]
-    for p in first:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / ref.abs().max() for p, q, ref in zip(trained, others, reference)]).max()
-        for others in (reference, first)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error.item(), "rank_spread": spread.item()}
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 if __name__ == "__main__":

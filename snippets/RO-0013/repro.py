@@ -139,7 +139,8 @@ def facts(variant):
         "strategy": "single" if single else "zero-2" if s["strategy"] == "zero2" else "ddp",
         "tuning": "lora" if s["lora"] else "part" if vl else "full",
         "frozen": "base" if s["lora"] else "tower" if vl else "none",
-        **({"lora_rank": LORA_RANK, "lora_alpha": LORA_RANK} if s["lora"] else {}),
+        **({"model_wrapper": "peft", "lora_rank": LORA_RANK, "lora_alpha": LORA_RANK} if s["lora"] else {}),
+        "optimizer": "sgd",
         "checkpointing": "none",
         "runs": "once",
         "runs_vary": False,
@@ -250,14 +251,17 @@ def run(variant):
     data, model = rows(s, world_size), tiny(s, COEFFICIENT if s["assigned"] else COEFFICIENT / divisor)
     if s["assigned"]:
         model.router_aux_loss_coef = 0.0 if s["aux"] == "apart" else COEFFICIENT / divisor
-    start = [p.detach().clone() for p in trained(model)]
+    start = copied(trained(model))
     first = FirstStep()
     if s["strategy"] == "own":
         train_in_own_loop(s, model, data, first)
     else:
         train_in_trainer(s, model, data, first)
-    gradient = torch.cat([((p - q) / RATE).flatten() for p, q in zip(start, first.parameters)])
-    return compare(variant, model, gradient, *train_alone(s, data, world_size))
+    reference, (main, aux) = train_alone(s, data, world_size)
+    gradient = torch.cat([((p - first.parameters[name]) / RATE).flatten() for name, p in start.items()])
+    part = (gradient - main) @ aux / (aux @ aux) / COEFFICIENT if aux.abs().max() > 1e-6 else None
+    told = compare(variant, trained(model), trained(reference), start)
+    return told | {"aux_factor": None if part is None else round(part.item(), 2)}
 
 
 def train_in_trainer(s, model, data, first):
@@ -310,11 +314,15 @@ class FirstStep(TrainerCallback):
 
     def on_step_end(self, *_, model, **__):
         if self.parameters is None:
-            self.parameters = [p.detach().clone() for p in trained(model)]
+            self.parameters = copied(trained(model))
 
 
 def trained(model):
-    return [p for p in model.parameters() if p.requires_grad]
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def copied(parameters):
+    return {name: p.detach().clone() for name, p in parameters.items()}
 
 
 def tiny(s, coefficient=COEFFICIENT):
@@ -408,7 +416,7 @@ def batches_of(data, first, count):
 def train_alone(s, data, world_size):
     """The same steps in one process and a plain loop. Also the first gradient, of either term."""
     model, gradients, seen = tiny(s), None, 0
-    parameters = trained(model)
+    parameters = list(trained(model).values())
     optimizer = torch.optim.SGD(parameters, lr=RATE)
     for size in steps_of(s):
         batches = batches_of(data, seen, size * world_size)
@@ -440,26 +448,41 @@ def flat(loss, parameters):
     return torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in zip(gradients, parameters)])
 
 
-def compare(variant, model, gradient, reference, gradients):
-    ours, theirs = ([p.detach().clone() for p in trained(it)] for it in (model, reference))
-    of_rank_0 = [p.clone() for p in ours]
-    for p in of_rank_0:
-        dist.broadcast(p, src=0)
-    error, spread = (
-        torch.stack([(p - q).abs().max() / q.abs().max() for p, q in zip(ours, others)]).max().detach()
-        for others in (theirs, of_rank_0)
-    )
-    for figure in (error, spread):
-        dist.all_reduce(figure, op=dist.ReduceOp.MAX)
-    main, aux = gradients
-    part = (gradient - main) @ aux / (aux @ aux) / COEFFICIENT if aux.abs().max() > 1e-6 else None
-    return {
-        "variant": variant,
-        "outcome": "match" if error <= 1e-5 else "diverge",
-        "gradient_error": error.item(),
-        "rank_spread": spread.item(),
-        "aux_factor": None if part is None else round(part.item(), 2),
-    }
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 if __name__ == "__main__":

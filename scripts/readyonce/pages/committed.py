@@ -1,4 +1,5 @@
-"""Files in git that are generated, in part or in full: front matter, navigation, lists of tags, README's table."""
+"""Files in git that are generated, in part or in full: front matter, navigation, lists of tags, README's table, and what
+repros have from `compare.py`."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from readyonce.schema import BASELINE, FamilyFile
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
+COPIED = "# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.\n"
 READMES: dict[str, Language] = {"README.md": "en", "README.zh-CN.md": "zh"}
 
 
@@ -28,6 +30,10 @@ def committed(catalog: Catalog) -> dict[Path, str]:
     files: dict[Path, str] = {}
     for language in LANGUAGES:
         files |= Committed(catalog, language).pages()
+    for incident in catalog.incidents.values():
+        for path in incident.scripts:
+            if COPIED in (text := catalog.text(path)):
+                files[path] = with_compare(text)
     for name, language in READMES.items():
         path = catalog.root / name
         if path.is_file():
@@ -150,6 +156,19 @@ class Committed(Page):
 _NAVIGATION = re.compile(
     r"( *)# (incidents|errors): written by `readyonce render`\n(?: *- (?:\".*\": )?(?:incidents|errors)/(?!look).*\.md\n)*"
 )
+
+
+def with_compare(text: str) -> str:
+    """A script with the one definition of `match` in place of its copy."""
+    source = Path(__file__).parents[1].joinpath("compare.py").read_text(encoding="utf-8")
+    definition = source.partition("# --8<-- [start:compare]\n")[2].partition("# --8<-- [end:compare]")[0].strip()
+    return re.sub(
+        re.escape(COPIED) + r"(?:LIMIT = .*\n+)?def compare\(.*?(?=\n\n\n|\n# --8<--|\Z)",
+        lambda _: COPIED + definition,
+        text,
+        count=1,
+        flags=re.DOTALL,
+    )
 
 
 def without_front_matter(text: str) -> str:

@@ -66,29 +66,61 @@ class Model(nn.Module):
         return x
 
 
-def train(use_reentrant, rank=0, world_size=1, wrap=lambda model: model):
-    """Three steps of plain SGD on this rank's share of each batch; returns the parameters."""
+def train(use_reentrant, steps=STEPS, rank=0, world_size=1, wrap=lambda model: model):
+    """Steps of plain SGD on this rank's share of each batch; returns {name: parameter}."""
     torch.manual_seed(0)
     model = Model(use_reentrant).to(DEVICE)
     wrapped = wrap(model)  # keep a reference: DDP's hooks die with its wrapper
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for batch in torch.randn(STEPS, BATCH, WIDTH):
+    for batch in torch.randn(steps, BATCH, WIDTH):
         (wrapped(batch[rank::world_size].to(DEVICE)) - 1).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
-    return list(model.parameters())
+    return dict(model.named_parameters())
 
 
 def run(variant):
     """Train a variant; compare it, on every rank, with one process that saw all the data."""
-    place = dist.get_rank(), dist.get_world_size()
+    place = STEPS, dist.get_rank(), dist.get_world_size()
     trained = train(*VARIANTS[variant].values(), *place, lambda m: DistributedDataParallel(m, find_unused_parameters=True))
-    reference = train(None)
-    off = [(p - ref).abs().max() / ref.abs().max() for p, ref in zip(trained, reference)]
-    error = torch.stack(off).max().detach()
-    dist.all_reduce(error, op=dist.ReduceOp.MAX)
-    outcome = "match" if error <= 1e-5 else "diverge"
-    return {"variant": variant, "outcome": outcome, "gradient_error": error.item()}
+    return compare(variant, trained, reference=train(None), start=train(None, steps=0))
+
+
+# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.
+LIMIT = 1e-3  # the largest gradient error of a match
+
+
+def compare(variant, trained, reference, start):
+    """How a run ended. The tensors are {name: whole tensor}: of this rank, of one process, and of both before training.
+
+    A gradient error is a tensor's distance to one process's, as a share of how far that one moved it from `start`; a
+    rank spread is its distance to rank 0's. What moved by less than rounding can show is named, and not judged.
+    """
+    assert trained.keys() == reference.keys() == start.keys(), "not the same tensors"
+    errors, spreads, unmoved, unjudged = {}, {}, [], {}
+    for name, q in reference.items():
+        p, q, first = trained[name].detach(), q.detach(), trained[name].detach().clone()
+        assert p.shape == q.shape == start[name].shape, f"{name}: {p.shape}, {q.shape}, {start[name].shape}"
+        if dist.is_initialized():
+            dist.broadcast(first, src=0)
+        moved = (q - start[name].detach()).abs().max().item()
+        rounding = 2 * torch.finfo(q.dtype).eps * q.abs().max().item() + torch.finfo(q.dtype).tiny
+        if moved < rounding:
+            unmoved.append(name)
+        elif moved < rounding / LIMIT:
+            unjudged[name] = rounding / moved  # the smallest error that it can show
+        off, apart = ((p - other).abs().max().nan_to_num(nan=3e38).item() for other in (q, first))
+        errors[name], spreads[name] = (part / max(moved, rounding / LIMIT) for part in (off, apart))
+    assert len(unjudged) <= len(errors) / 20, f"these moved too little to be judged: {unjudged}"
+    worst = max(errors, key=errors.get)
+    ranks = [(errors[worst], worst, max(spreads.values()))]
+    if dist.is_initialized():
+        ranks = dist.get_world_size() * ranks
+        dist.all_gather_object(ranks, ranks[0])
+    error, worst, _ = max(ranks)
+    told = {"variant": variant, "outcome": "match" if error <= LIMIT else "diverge", "gradient_error": error}
+    told |= {"rank_spread": max(spread for *_, spread in ranks), "worst": worst}
+    return told | {key: value for key, value in (("unmoved", unmoved), ("unjudged", unjudged)) if value}
 
 
 if __name__ == "__main__":
