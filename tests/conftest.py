@@ -190,11 +190,11 @@ def remembered():
             return separate(runs, names)
         return separated[key]
 
-    def make_once(known, language):
-        key = digest_of(known.root / "snippets"), language
+    def make_once(known, language, whole=True):
+        key = digest_of(known.root / "snippets"), language, whole
         if key not in made:
             made.clear()  # it is much, and mostly the last that is asked for
-            made[key] = includes(known, language)
+            made[key] = includes(known, language, whole)
         return dict(made[key])
 
     with pytest.MonkeyPatch.context() as patch:

@@ -6,6 +6,8 @@ Modules import one way only:
     terminal   what is shown gives a terminal no orders           (needs nothing)
     catalog    what is known: incidents, error families, evidence; errors with file and line
     operators  compiles DeepSpeed's operators before runs need them (needs project)
+    compare    what `match` means: how far a run is from training in one process (needs torch only)
+    hashes     what a file says as a hash                         (needs nothing)
     launches   starts runs and reads how they ended               (needs catalog, and torch)
     lab        makes environments, and records what runs showed   (needs launches)
     made_from  the address of evidence: a hash of each input      (needs lab)

@@ -63,7 +63,6 @@ class Variant:
     shows: tuple[str, ...] = ()
     lines: dict[str, str] = field(default_factory=dict)
     unusable: dict[str, Text] = field(default_factory=dict)  # environment -> why; not among `declared`
-    alone: bool = False  # in a launch of its own only
 
     @property
     def is_command(self) -> bool:
@@ -110,6 +109,11 @@ class Incident:
             needed |= found
             texts = [path.read_text(encoding="utf-8", errors="replace") for path in found]
         return sorted(needed)
+
+    @property
+    def scripts(self) -> list[Path]:
+        """What is Python in its folder."""
+        return sorted(path for path in self.folder.glob("*.py") if path.is_file() and not path.is_symlink())
 
     @property
     def sources(self) -> list[Source]:
@@ -450,9 +454,9 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
                     RECORDED,
                 )
             for index, run in enumerate(loaded.runs):
-                if (run.gradient_error is not None) != (run.outcome in ("match", "diverge")) or (
-                    run.gradient_error is not None and (run.gradient_error <= MATCH) != (run.outcome == "match")
-                ):
+                follows = run.gradient_error is None or (run.gradient_error <= MATCH) == (run.outcome == "match")
+                # Without a worst tensor it is older than compare.py, and on another scale.
+                if (run.gradient_error is None) == (run.outcome in ("match", "diverge")) or (run.worst and not follows):
                     what = f"outcome `{run.outcome}` of `{run.variant}` does not follow from its gradient error"
                     add(catalog, record, ("runs", index, "outcome"), what, RECORDED)
             (elsewhere if loaded.environment.elsewhere else evidence)[record.stem] = loaded
@@ -509,8 +513,7 @@ def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int
             )
         else:
             declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
-    alone = any(fnmatchcase(name, pattern) for pattern in matrix.alone)
-    return Variant(name, matrix.file, text, 2, "torchrun", declared, alone=alone)
+    return Variant(name, matrix.file, text, 2, "torchrun", declared)
 
 
 def _same_kind(pattern: str, label: str) -> bool:

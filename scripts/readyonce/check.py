@@ -18,6 +18,7 @@ from readyonce import articles, counts, decision, frameworks, lab, launches, lin
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import Catalog, Incident, Observed, RunSet, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
+from readyonce.pages.committed import COPIED, with_compare
 from readyonce.pages.committed import committed as committed_files
 from readyonce.project import LANGUAGES, Language
 from readyonce.reading import CatalogError, Keys, Problem, in_order, parse_yaml
@@ -59,7 +60,7 @@ def problems(catalog: Catalog) -> list[Problem]:
         _filled(catalog, incident)
     _stale(catalog)
     try:
-        made = render.includes(catalog, "en")  # names, sections and ids are the same in both languages
+        made = render.includes(catalog, "en", whole=False)  # names, sections and ids are the same in both languages
         committed = committed_files(catalog)
     except Exception:
         if not catalog.problems:
@@ -198,8 +199,6 @@ def _families(catalog: Catalog, incident: Incident) -> None:
             fits(case.outcome, case.error, ("matrices", i, "cases", j, "outcome"))
             for k, pattern in enumerate(case.variants):
                 _used(catalog, incident, pattern, ("matrices", i, "cases", j, "variants", k), labels=True)
-        for k, pattern in enumerate(matrix.alone):
-            _used(catalog, incident, pattern, ("matrices", i, "alone", k))
         for environment, patterns in matrix.only.items():
             for k, pattern in enumerate(patterns):
                 _used(catalog, incident, pattern, ("matrices", i, "only", environment, k))
@@ -240,6 +239,17 @@ def _files(catalog: Catalog, incident: Incident) -> None:
     for variant in incident.variants.values():
         if variant.is_command:
             _command(catalog, incident, variant)
+    for script in incident.scripts:
+        if "def compare(" in (text := catalog.text(script)):
+            line = text.partition("def compare(")[0].count("\n") + 1
+            if COPIED + "LIMIT" not in text:
+                what = "it has a `compare` of its own, so its `match` may mean another thing than that of the others"
+                remedy = (
+                    f"Put `{COPIED.strip()}` above a line `LIMIT = 0` and the function, and run `readyonce render`."
+                )
+                add(catalog, script, line, what, remedy)
+            elif with_compare(text) != text:
+                add(catalog, script, line, "its `compare` is not that of compare.py", "Run `readyonce render`.")
     if BASELINE not in incident.variants:
         add(
             catalog,

@@ -560,9 +560,7 @@ def _sentence(result: Observation, variant: Variant) -> str:
             other = "the same launch without checkpointing" if variant.is_command else "a single process"
             return f"It trained right: the parameters equal those of {other} (difference {result.gradient_error:.2g})."
         case "diverge":
-            return (
-                f"It finished, on WRONG gradients: the parameters are off by {result.gradient_error:.2g} of their size."
-            )
+            return f"It finished, on WRONG gradients: `{result.worst}` is off by {result.gradient_error:.2g} of its movement."
         case "still":
             return "It finished, and NOTHING MOVED: the trained parameters equal their start."
         case "hang":
@@ -772,7 +770,9 @@ def _parser() -> argparse.ArgumentParser:
         "--environment newest --report changes.md",
     )
     subparser.add_argument("ids", metavar="ID", nargs="*")
-    subparser.add_argument("--write", action="store_true", help="store the evidence (runs each variant alone as well)")
+    subparser.add_argument(
+        "--write", action="store_true", help="store the evidence (runs one variant of each kind alone as well)"
+    )
     subparser.add_argument(
         "--missing", action="store_true", help="only what has no run yet; with --write, added to the stored"
     )
@@ -781,7 +781,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="only what was stored with another script, environment or launch than today's",
     )
-    subparser.add_argument("--isolated", action="store_true", help="one launch for each variant")
+    subparser.add_argument(
+        "--isolated", action="store_true", help="one launch for each variant; beside --write as well as a shared one"
+    )
     subparser.add_argument("--guard", action="store_true", help="run each once with the guard, which only records")
     subparser.add_argument(
         "--environment", metavar="NAME", help="only this one (default: all that the incident names); newest: see below"

@@ -304,6 +304,9 @@ def summarise(
                 message=first.message,
                 repeats=len(repeats),
                 alone=name in single,
+                worst=first.worst,
+                unmoved=list(first.unmoved),
+                unjudged={tensor: _three_digits(error) for tensor, error in first.unjudged.items()},
                 seconds=_three_digits(statistics.median(o.seconds for o in repeats or observed)),
                 **figures,
             )

@@ -18,8 +18,7 @@ from typing import Any
 from readyonce import ending
 from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.lab import with_lines
-from readyonce.launches import START_LIMIT, LabError, Observation, log_of, message_in, running
-from readyonce.schema import MATCH, Outcome
+from readyonce.launches import START_LIMIT, LabError, Observation, finished, log_of, message_in, running
 
 # Torch's threads, now and then, when a framework ends without a barrier and all is saved: not an outcome.
 TEARDOWN = "terminate called without an active exception"
@@ -32,7 +31,7 @@ class Commands:
         self.catalog, self.incident, self.python = catalog, incident, python
         self._folder = ending.folder()
         self._scratch = Path(self._folder.__enter__())
-        self._references: dict[str, Path] = {}
+        self._references: dict[str, tuple[Path, Path]] = {}
         self._tiny: dict[str, Any] | None = None
 
     def __enter__(self) -> Commands:
@@ -51,14 +50,14 @@ class Commands:
             message = message_in(log)
             family = self.catalog.family_of(message)
             return Observation(variant.name, "error", family, message, seconds=seconds, log=log)
-        difference = _difference(_saved(output)[-1], self._reference(variant))
-        outcome: Outcome = "match" if difference <= MATCH else "diverge"
-        return Observation(variant.name, outcome, gradient_error=difference, seconds=seconds, log=log)
+        told = _compared(variant.name, _saved(output)[-1], *self._reference(variant))
+        return finished(variant, told, seconds, log)
 
     def _script(self, variant: Variant, lines: dict[str, str]) -> str:
         return with_lines((self.incident.folder / variant.script).read_text(encoding="utf-8"), lines)
 
-    def _reference(self, variant: Variant) -> Path:
+    def _reference(self, variant: Variant) -> tuple[Path, Path]:
+        """The last and the first checkpoint of the launch to compare with."""
         script = self._script(variant, variant.lines | self.incident.meta.reference)
         if script not in self._references:
             code, log, output, _ = self._launch(variant, script)
@@ -67,9 +66,7 @@ class Commands:
                     f"{variant.name}: the launch without checkpointing, to compare with, failed\n{log[-3000:]}"
                 )
             first, *_, last = _saved(output)
-            if _difference(first, last) == 0:
-                raise LabError(f"{variant.name}: the launch to compare with trained nothing between {first} and {last}")
-            self._references[script] = last
+            self._references[script] = last, first
         return self._references[script]
 
     def _launch(self, variant: Variant, script: str) -> tuple[int | None, str, Path, float]:
@@ -138,18 +135,26 @@ def _saved(output: Path) -> list[Path]:
     return found
 
 
-def _difference(one: Path, other: Path) -> float:
-    """max|p - q| / max|q| of the saved tensor in which it is largest."""
+def _compared(variant: str, *checkpoints: Path) -> dict[str, Any]:
+    """As repros are: the last checkpoint of a run, the last of the run to compare with, and the first of that one.
+
+    What no run moved may be frozen, and is left out.
+    """
     from safetensors.torch import load_file
 
-    ours, theirs = (
+    from readyonce.compare import compare
+
+    trained, reference, start = (
         {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
-        for folder in (one, other)
+        for folder in checkpoints
     )
-    if not theirs or ours.keys() != theirs.keys():
-        raise LabError(f"{one} and {other} do not hold the same tensors: {sorted(ours.keys() ^ theirs.keys())[:5]}")
-    return max(
-        float((ours[name].double() - q.double()).abs().max() / q.double().abs().max().clamp_min(1e-30))
-        for name, q in theirs.items()
-        if q.numel()
-    )
+    if not trained.keys() == reference.keys() == start.keys():
+        raise LabError(f"{variant}: its checkpoints do not hold the tensors of those to compare with")
+    moved = [name for name, q in reference.items() if not q.equal(start[name]) or not q.equal(trained[name])]
+    try:
+        told: dict[str, Any] = compare(  # type: ignore[no-untyped-call]
+            variant, *({name: part[name] for name in moved} for part in (trained, reference, start))
+        )
+    except (AssertionError, ValueError) as error:
+        raise LabError(f"{variant}: its checkpoints cannot be compared: {error or 'nothing was trained'}") from error
+    return told

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,10 +26,14 @@ from readyonce.schema import GUARD, Declaration, Outcome
 
 WORKER = Path(__file__).with_name("worker.py")
 START_LIMIT = 180  # seconds for imports
+AFTER_A_FAILURE = (
+    15  # seconds in which the other ranks may fail, too, before they are taken to wait for the one that did
+)
 FIGURES = ("gradient_error", "rank_spread", "seconds_per_step", "peak_memory")  # of a run that finishes
 # Below this release DeepSpeed waits for the last of several gathers only, and with two threads gloo may end it first:
 # docs/en/concepts/zero3-early-gather.md. With one thread it cannot.
 WAITS_FOR_ALL = (0, 19, 8)
+TRACEBACK = "Traceback (most recent call last)"
 ONE_GLOO_THREAD = Path(__file__).parents[2] / "snippets" / "concepts" / "one-gloo-thread"
 
 
@@ -50,6 +54,9 @@ class Observation:
     seconds: float = 0.0
     seconds_per_step: float | None = None
     peak_memory: float | None = None
+    worst: str | None = None  # the tensor with that gradient error
+    unmoved: tuple[str, ...] = ()
+    unjudged: dict[str, float] = field(default_factory=dict)
     log: str = ""
 
     @property
@@ -71,32 +78,20 @@ def together(
     python: Path,
     progress: Callable[[Observation], None] = lambda observation: None,
     guard: Path | None = None,
+    environment: str | None = None,
 ) -> list[Observation]:
     """Run each (variant, repeats) in one launch, beside a guard if one is named; one observation per repeat.
 
-    A variant that stalls or kills the launch is run alone, and the rest goes on in a new launch. What is to run alone
-    runs so, each time.
+    A shared launch saves imports and decides nothing: what stalls or kills it runs alone, each time, and so does what ends
+    in it in another way than is declared for the `environment`. The rest goes on in a new launch.
     """
-    jobs = list(jobs)
-    pending = _interleave([job for job in jobs if not job[0].alone])
     observations = []
-
-    def done(observation: Observation) -> None:
-        observations.append(observation)
-        progress(observation)
-
-    while pending:
-        for variant, ranks in _launch(incident, list(pending), python, guard):
-            pending.remove(variant)
-            done(_from_ranks(catalog, variant, ranks))
-        if pending:
-            # The launch stalled or died at the next variant in its order: alone tells how.
-            variant = _by_group(pending)[0]
-            pending.remove(variant)
-            done(alone(catalog, incident, variant, python))
-    for variant, repeats in jobs:
-        for _ in range(repeats if variant.alone else 0):
-            done(alone(catalog, incident, variant, python))
+    for variant, ranks in _each(incident, _interleave(list(jobs)), python, guard):
+        seen = _from_ranks(catalog, variant, ranks) if ranks else None
+        if not seen or (environment and not seen.agrees_with(variant.declared[environment])):
+            seen = alone(catalog, incident, variant, python)
+        observations.append(seen)
+        progress(seen)
     return observations
 
 
@@ -107,13 +102,9 @@ def guarded(
 
     Nothing where the project has no guard.
     """
-    pending = _by_group(list(variants)) if (catalog.root / GUARD).is_file() else []
-    while pending:
-        for variant, ranks in _launch(incident, list(pending), python, guard=catalog.root / GUARD):
-            pending.remove(variant)
-            yield variant.name, ranks[0]["guard"]
-        if pending:
-            yield pending.pop(0).name, None
+    if (guard := catalog.root / GUARD).is_file():
+        for variant, ranks in _each(incident, list(variants), python, guard):
+            yield variant.name, ranks[0].get("guard") if ranks else None
 
 
 def _interleave(jobs: list[tuple[Variant, int]]) -> list[Variant]:
@@ -126,66 +117,115 @@ def _by_group(variants: list[Variant]) -> list[Variant]:
     return sorted(variants, key=lambda v: 0 if v.launcher == "python" else v.processes)
 
 
-def _launch(
+def _each(
     incident: Incident, variants: list[Variant], python: Path, guard: Path | None = None
-) -> Iterator[tuple[Variant, list[dict[str, Any]]]]:
-    """One launch of the worker; yields (variant, its ranks' records) until it ends or stalls."""
-    with ending.folder() as scratch:
-        results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
-        results.touch()
+) -> Iterator[tuple[Variant, list[dict[str, Any]] | None]]:
+    """(variant, its ranks' records) in as few launches as that takes; None for each repeat of what stalled or killed one."""
+    pending = _by_group(variants)
+    while pending:
+        launch = _Launch(incident, pending, python, guard)
+        for variant, ranks in launch.results():
+            pending.remove(variant)
+            yield variant, ranks
+        if pending and not launch.to_go_on:
+            stalled = pending[0]
+            for variant in [variant for variant in pending if variant == stalled]:
+                pending.remove(variant)
+                yield variant, None
+
+
+class _Launch:
+    """One launch of the worker, of variants in the order in which it takes them."""
+
+    to_go_on = False  # whether it ended because a variant's error broke its group: the rest is none the worse for it
+
+    def __init__(self, incident: Incident, variants: list[Variant], python: Path, guard: Path | None):
+        self.incident, self.variants, self.python, self.guard = incident, list(variants), python, guard
+
+    def results(self) -> Iterator[tuple[Variant, list[dict[str, Any]]]]:
+        """(variant, its ranks' records) until it ends or stalls. Of ranks that wait for one that failed there is no record."""
+        with ending.folder() as scratch:
+            results, plan = Path(scratch) / "results.jsonl", Path(scratch) / "plan.json"
+            results.touch()
+            plan.write_text(json.dumps(self._plan(results)), encoding="utf-8")
+            command = [*torchrun(self.python, max(v.processes for v in self.variants)), WORKER, plan]
+            with running(command, self.python, scratch) as process, results.open() as lines:
+                limit, since, partial, failed = START_LIMIT, time.monotonic(), "", None
+                while True:
+                    ended = process.poll() is not None
+                    partial += lines.read()
+                    *whole, partial = partial.split("\n")
+                    for result in map(json.loads, whole):
+                        self._refuse_unknown(result)
+                        self.to_go_on |= "again" in result
+                        if "ranks" in result:
+                            yield self.variants[result["item"]], result["ranks"]
+                            limit, since, failed = self.incident.meta.time_limit, time.monotonic(), None
+                        elif "failed" in result and not failed:
+                            limit, since, failed = AFTER_A_FAILURE, time.monotonic(), result
+                    if ended or time.monotonic() - since > limit:
+                        log_of(scratch)
+                        if failed:  # as under torchrun alone, which ends the others
+                            self.to_go_on = True
+                            yield self.variants[failed["item"]], [failed["failed"]]
+                        return
+                    time.sleep(0.02)
+
+    def _plan(self, results: Path) -> dict[str, Any]:
         items = [
             {
-                "file": str(incident.folder / v.script),
+                "file": str(self.incident.folder / v.script),
                 "variant": v.name,
                 "processes": v.processes,
                 "launcher": v.launcher,
             }
-            for v in variants
+            for v in self.variants
         ]
-        plan.write_text(
-            json.dumps(
-                {
-                    "results": str(results),
-                    "items": items,
-                    "guard": guard and str(guard),
-                    "folder": str(incident.folder),
-                    "known": [path.name for path in incident.needed_by(variants)],
-                }
-            ),
-            encoding="utf-8",
-        )
-        processes = max(v.processes for v in variants)
-        with running([*torchrun(python, processes), WORKER, plan], python, scratch) as process, results.open() as lines:
-            limit, since, partial = START_LIMIT, time.monotonic(), ""
-            while True:
-                ended = process.poll() is not None
-                partial += lines.read()
-                *whole, partial = partial.split("\n")
-                for line in whole:
-                    result = json.loads(line)
-                    if "unknown" in result:
-                        raise LabError(
-                            f"{incident.id}: a run opened {result['unknown']}, and no script of its names that file: write "
-                            "its whole name where it is opened, so that evidence tells when it changes"
-                        )
-                    yield variants[result["item"]], result["ranks"]
-                    limit, since = incident.meta.time_limit, time.monotonic()
-                if ended or time.monotonic() - since > limit:
-                    log_of(scratch)
-                    return
-                time.sleep(0.02)
+        return {
+            "results": str(results),
+            "items": items,
+            "guard": self.guard and str(self.guard),
+            "folder": str(self.incident.folder),
+            "known": [path.name for path in self.incident.needed_by(self.variants)],
+        }
+
+    def _refuse_unknown(self, result: dict[str, Any]) -> None:
+        if "unknown" in result:
+            raise LabError(
+                f"{self.incident.id}: a run opened {result['unknown']}, and no script of its names that file: write "
+                "its whole name where it is opened, so that evidence tells when it changes"
+            )
 
 
 def _from_ranks(catalog: Catalog, variant: Variant, ranks: list[dict[str, Any]]) -> Observation:
     seconds = max(rank["seconds"] for rank in ranks)
-    if failed := [rank["error"] for rank in ranks if "error" in rank]:
-        return Observation(variant.name, "error", catalog.family_of(failed[0]), failed[0], seconds=seconds)
-    return _finished(variant, ranks[0], seconds)
+    if failed := [rank for rank in ranks if "error" in rank]:
+        message = _first(
+            catalog, [rank["error"] for rank in sorted(failed, key=lambda rank: rank["at"])], failed[0]["error"]
+        )
+        return Observation(variant.name, "error", catalog.family_of(message), message, seconds=seconds)
+    return finished(variant, ranks[0], seconds)
 
 
-def _finished(variant: Variant, result: dict[str, Any], seconds: float, log: str = "") -> Observation:
+def _first(catalog: Catalog, messages: list[str], of_lowest: str) -> str:
+    """Of ranks' errors in the order in which they failed the first; the lowest rank's where that is of the same family."""
+    return of_lowest if catalog.family_of(of_lowest) == catalog.family_of(messages[0]) else messages[0]
+
+
+def finished(variant: Variant, result: dict[str, Any], seconds: float, log: str = "") -> Observation:
+    """What `compare` told of a run that finished."""
     figures = {key: result.get(key) for key in FIGURES}
-    return Observation(variant.name, result["outcome"], seconds=seconds, log=log, **figures)
+    unjudged = result.get("unjudged", {})
+    return Observation(
+        variant.name,
+        result["outcome"],
+        seconds=seconds,
+        log=log,
+        worst=result.get("worst"),
+        unmoved=tuple(result.get("unmoved", ())),
+        unjudged=unjudged,
+        **figures,
+    )
 
 
 def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) -> Observation:
@@ -202,7 +242,7 @@ def alone(catalog: Catalog, incident: Incident, variant: Variant, python: Path) 
         log = log_of(scratch)
     results = re.findall(r"^RESULT (\{.*\})$", log, re.MULTILINE)
     if results and code == 0:
-        return _finished(variant, json.loads(results[-1]), seconds, log)
+        return finished(variant, json.loads(results[-1]), seconds, log)
     if code is None:
         return Observation(variant.name, "hang", seconds=seconds, log=log)
     if results:
@@ -231,23 +271,40 @@ def end_launches() -> None:
 
 
 def message_in(log: str) -> str:
-    """The error that a rank's traceback ends with, from a launcher's log; "" when there is none."""
+    """The error that ends the traceback of the rank that failed first, from a launcher's log; "" when there is none.
+
+    The first to be printed is the first that failed. Of ranks that raised the same error, numbers aside, the lowest counts.
+    """
     ranks: dict[str, list[str]] = {}
-    for line in log.splitlines():
+    begun: dict[str, int] = {}
+    for number, line in enumerate(log.splitlines()):
         prefix = re.match(r"\[rank(\d+)\]: ", line)
-        ranks.setdefault(prefix[1] if prefix else "", []).append(line[prefix.end() :] if prefix else line)
-    for _, lines in sorted((rank, lines) for rank, lines in ranks.items() if rank) or ranks.items():
-        starts = [i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")]
-        if not starts:
-            continue
-        frames, start = [], starts[-1] + 1
-        while start < len(lines) and (lines[start].startswith(" ") or not lines[start]):
-            if lines[start].strip(" ^~"):
-                frames.append(lines[start].strip())
-            start += 1
-        message = "\n".join(lines[start:]).strip()
-        return message if ":" in message.split("\n")[0] or not frames else f"{frames[-1]}\n{message}"
-    return ""
+        rank, text = (prefix[1], line[prefix.end() :]) if prefix else ("", line)
+        ranks.setdefault(rank, []).append(text)
+        if text.startswith(TRACEBACK):
+            begun[rank] = number
+    named = [rank for rank in begun if rank]
+    found = {rank: _error_of(ranks[rank]) for rank in sorted(named or begun, key=begun.__getitem__)}
+    first = next(iter(found.values()), "")
+    return next(
+        (found[rank] for rank in sorted(found) if _apart_from_numbers(found[rank]) == _apart_from_numbers(first)), ""
+    )
+
+
+def _error_of(lines: list[str]) -> str:
+    """The message of the last traceback in one rank's lines; a bare assertion is told by its source line."""
+    starts = [i for i, line in enumerate(lines) if line.startswith(TRACEBACK)]
+    frames, start = [], starts[-1] + 1
+    while start < len(lines) and (lines[start].startswith(" ") or not lines[start]):
+        if lines[start].strip(" ^~"):
+            frames.append(lines[start].strip())
+        start += 1
+    message = "\n".join(lines[start:]).strip()
+    return message if ":" in message.split("\n")[0] or not frames else f"{frames[-1]}\n{message}"
+
+
+def _apart_from_numbers(message: str) -> str:
+    return re.sub(r"\d+", "", message)
 
 
 def torchrun(python: Path, processes: int) -> list[str | Path]:

@@ -6,16 +6,13 @@ and what differs is stale. Hashed are contents only, never paths or names of fol
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import json
 import re
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from readyonce import lab, launches
+from readyonce import hashes, lab, launches
 from readyonce.catalog import Catalog, Incident
 from readyonce.lint import rules as lint_rules
 from readyonce.project import write_whole
@@ -30,7 +27,7 @@ WATCHED = "guard"  # the guard's script; only runs in `current` are watched agai
 # What changed without a run being another one: it is stored again without running anything.
 WITHOUT_A_RUN = frozenset({FACTS, WATCHED})
 STARTS = ("worker.py", "launches.py")  # under scripts/readyonce/
-STARTS_COMMANDS = "launch.py"
+STARTS_COMMANDS = ("launch.py", "compare.py")
 READS_COMMANDS = ("facts.py", "lint/launch.py", "lint/shell.py")
 HERE = Path(__file__).parent
 
@@ -40,22 +37,22 @@ def address(catalog: Catalog, incident: Incident, evidence: Evidence) -> dict[st
     root, runs = catalog.root, [*evidence.runs, *evidence.unusable]
     variants = [incident.variants[run.variant] for run in runs if run.variant in incident.variants]
     commands = any(variant.is_command for variant in variants)
-    found = {path.name: code(path) for path in incident.needed_by(variants)}
+    found = {path.name: hashes.of_file(path) for path in incident.needed_by(variants)}
     if runs:
         declared: list[Any] = [[v.name, v.script, v.processes, v.launcher, v.lines] for v in variants]
-        found[DECLARED] = _hash(json.dumps([declared, incident.meta.reference if commands else {}], sort_keys=True))
-        starts = [*STARTS, STARTS_COMMANDS] if commands else STARTS
+        found[DECLARED] = hashes.of(json.dumps([declared, incident.meta.reference if commands else {}], sort_keys=True))
+        starts = [*STARTS, *STARTS_COMMANDS] if commands else STARTS
         found[LAUNCH] = _joined(
-            code(path) for path in [*(_ours(root, name) for name in starts), *_one_gloo_thread(root)]
+            hashes.of_file(path) for path in [*(_ours(root, name) for name in starts), *_one_gloo_thread(root)]
         )
         told = sorted({name for run in runs for name in run.facts if name in catalog.vocabulary})
         words: list[Any] = [[name, sorted(catalog.vocabulary[name].values)] for name in told]
         if commands:
-            words += [lint_rules.stacks(catalog), *(code(_ours(root, name)) for name in READS_COMMANDS)]
-        found[FACTS] = _hash(json.dumps(words, sort_keys=True))
+            words += [lint_rules.stacks(catalog), *(hashes.of_file(_ours(root, name)) for name in READS_COMMANDS)]
+        found[FACTS] = hashes.of(json.dumps(words, sort_keys=True))
     found[ENVIRONMENT] = environment(catalog, evidence.environment.name)
     if any(run.guard for run in runs):
-        found[WATCHED] = code(root / GUARD)
+        found[WATCHED] = hashes.of_file(root / GUARD)
     return found
 
 
@@ -120,36 +117,7 @@ def environment(catalog: Catalog, name: str) -> str:
         packages = "|".join(re.escape(re.split(r"[=;\[ ]", line)[0]) for line in lines if line)
         parts += re.findall(rf"^(?:{packages})==.*(?:\n +--hash=.*)*", locked, re.MULTILINE)
     parts += [catalog.text(path) for path in others if path.is_file()]
-    return _hash("\n".join(parts))
-
-
-def code(path: Path) -> str:
-    """The hash of a file: of Python the syntax tree without docstrings and comments, of all else the bytes."""
-    data = path.read_bytes()
-    return _of_python(data) if path.suffix == ".py" else _hash(data)
-
-
-@cache
-def _of_python(source: bytes) -> str:
-    try:
-        return _hash(json.dumps(_plain(ast.parse(source))))
-    except (SyntaxError, ValueError, RecursionError):  # another rule says that it is no Python
-        return _hash(source)
-
-
-def _plain(node: Any) -> Any:
-    """A syntax tree as lists, the same for each release of Python that can parse it: what is empty is left out."""
-    if isinstance(node, list):
-        return [_plain(one) for one in node]
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    fields: list[Any] = [type(node).__name__]
-    for name, value in ast.iter_fields(node):
-        if name == "body" and isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            value = value[ast.get_docstring(node, clean=False) is not None :]
-        if value not in (None, []) and name not in ("ctx", "kind", "type_comment"):
-            fields.append([name, _plain(value)])
-    return fields
+    return hashes.of("\n".join(parts))
 
 
 def _ours(root: Path, name: str) -> Path:
@@ -165,9 +133,5 @@ def _one_gloo_thread(root: Path) -> list[Path]:
     return [path for path in (here, ours) if path.is_file()][:1]
 
 
-def _joined(hashes: Iterable[str]) -> str:
-    return _hash(" ".join(hashes))
-
-
-def _hash(data: str | bytes) -> str:
-    return "sha256:" + hashlib.sha256(data if isinstance(data, bytes) else data.encode()).hexdigest()
+def _joined(parts: Iterable[str]) -> str:
+    return hashes.of(" ".join(parts))

@@ -30,7 +30,7 @@ def cite_all(sources: Iterable[Source], language: Language) -> str:
 
 
 def number(run: Run) -> str:
-    """A gradient error for reading: `13%` where it is wrong, `6e-08` where it is rounding, nothing where there is none."""
+    """A gradient error for reading: `13%` or `75×` where it is wrong, `6e-08` where it is rounding, else nothing."""
     if run.gradient_error is None:  # nothing was trained
         return ""
     if run.outcome == "diverge":
@@ -39,6 +39,9 @@ def number(run: Run) -> str:
 
 
 def percent(value: float) -> str:
+    """A share to two digits; above ten times as a factor."""
+    if value > 10:
+        return f"{float(f'{value:.2g}'):g}×"
     return f"{float(f'{100 * value:.2g}'):g}%"
 
 

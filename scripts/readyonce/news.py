@@ -7,6 +7,7 @@ files this program cannot read any more, and all before them, are left out.
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 import tempfile
 from collections import Counter
@@ -101,12 +102,18 @@ def news(root: Path) -> Iterator[News]:
         after = before
 
 
+# Lines that files had until November 28, 2026, and that decide nothing.
+RETIRED = re.compile(r"^    alone: .*\n", re.MULTILINE)
+
+
 @lru_cache(maxsize=DAYS)  # a commit stays what it is: the other language asks for the same, and `serve` again and again
 def _states(root: Path, commit: str) -> dict[str, State] | None:
     """Of all incidents at a commit; None where today's program does not understand all of its files."""
     with tempfile.TemporaryDirectory() as folder:
         with tarfile.open(fileobj=io.BytesIO(history.archive(root, commit, "snippets"))) as packed:
             packed.extractall(folder, filter="data")
+        for file in Path(folder).glob("snippets/RO-*/incident.yml"):
+            file.write_text(RETIRED.sub("", file.read_text(encoding="utf-8")), encoding="utf-8")
         known = catalog.load(Path(folder))
         if any(problem.file.startswith(("snippets/RO-", "snippets/facts.yml")) for problem in known.problems):
             return None

@@ -69,8 +69,11 @@ def _replace(build: Path, folders: Iterable[str], fresh: dict[str, str]) -> None
                     os.unlink(os.path.join(place, name))
 
 
-def includes(catalog: Catalog, language: Language) -> dict[str, str]:
-    """Every generated include of one language: name → Markdown or plain text."""
+def includes(catalog: Catalog, language: Language, whole: bool = True) -> dict[str, str]:
+    """Every generated include of one language: name → Markdown or plain text.
+
+    Not `whole`: for a check of names, sections and ids what takes long and has only its name is left empty.
+    """
     overview, errors = Overview(catalog, language), ErrorPage(catalog, language)
     files = {
         # The tables stand on pages at two depths, so their links are made for each.
@@ -84,7 +87,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         "advice-silent.md": overview.advice(overview.silent),
         "silent.md": overview.silent_runs(),
         "look-alikes.md": errors.look_alikes(),
-        "changes.md": overview.changes(),
+        "changes.md": overview.changes() if whole else "",
         "two-hosts.md": overview.two_hosts(),
         "keys.md": keys.manual(language),
         "diagnose-links.md": diagnose_links(catalog),
@@ -93,7 +96,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         **decision.includes(catalog, language),
         **frameworks.includes(catalog, language),
         **guard.includes(catalog, language),
-        **lint.includes(catalog, language),
+        **lint.includes(catalog, language, whole),
     }
     files |= {f"errors/{family.family}.md": errors.parts(family) for family in catalog.listed("own")}
     files |= {f"errors/{family.source}": errors.look_alike(family) for family in catalog.listed("look-alikes")}

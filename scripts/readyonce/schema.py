@@ -19,7 +19,7 @@ BASELINE = "reported"  # the variant that shows the incident as it was reported
 SILENT = ("diverge", "still")  # the outcomes that train wrong without a word
 
 Outcome = Literal["error", "match", "diverge", "still", "hang"]
-MATCH = 1e-5  # the largest gradient error of a `match`
+MATCH = 1e-3  # the largest gradient error of a `match`; `LIMIT` in compare.py
 Verdict = Literal["holds", "fails", "depends", "open"]
 NonEmpty = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Plain = Annotated[str, StringConstraints(strip_whitespace=True, pattern=r"^[^<>]+$")]
@@ -132,8 +132,6 @@ class Matrix(Model):
     """Two or more lists of words, each with its text; a variant takes one of each, and is named by joining them."""
     only: dict[EnvironmentName, list[str]] = {}
     """Environment to globs: what runs there, where it is not all."""
-    alone: list[str] = []
-    """Globs: what runs in a launch of its own only, since what ran before it decides how it ends."""
     cases: list[MatrixCase]
     """The outcomes; exactly one fits each variant."""
     chart: list[Quantity] = []
@@ -389,8 +387,9 @@ class Guard(Model):
 class Run(Model):
     """What one variant did; figures are medians over its repeats.
 
-    `gradient_error` and `rank_spread` are max|p - q| / max|q| over the trainable tensors, on the
-    worst rank, against one process and against rank 0. `peak_memory` is in bytes.
+    `gradient_error` and `rank_spread` are max|p - q| of a trained tensor, against one process and against rank 0, divided
+    by how far one process moved that tensor: the largest of any tensor, on the worst rank (compare.py). Each tensor shows
+    an error above 0.1 %, but for those of `unjudged`. `peak_memory` is in bytes.
     """
 
     variant: Slug
@@ -400,8 +399,11 @@ class Run(Model):
     message: str | None = None
     gradient_error: float | None = None
     rank_spread: float | None = None
+    worst: str | None = None  # the tensor with that gradient error
+    unmoved: list[str] = []  # tensors that did not move in one process: no error of theirs is known
+    unjudged: dict[str, float] = {}  # tensors that moved little, and the smallest error that each can show
     repeats: int
-    alone: bool  # whether a launch of its own, as a reader would start it, showed the same
+    alone: bool  # whether a launch of its own, as a reader would start it, showed the same; of repros one of each kind
     seconds: float
     seconds_per_step: float | None = None
     peak_memory: float | None = None

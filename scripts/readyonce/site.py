@@ -10,6 +10,7 @@ import http
 import http.server
 import io
 import os
+import queue
 import shutil
 import subprocess
 import sys
@@ -170,13 +171,9 @@ def _make(root: Path, parts: list[Part]) -> bool:
     """Run the commands of the parts that are out of date, side by side; whether all are there then."""
     stamps = root / "build" / "stamps"
     stamps.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "JIEBA_LOG": "0"}
+    environment = _of_mkdocs(root)
     if "SOURCE_DATE_EPOCH" not in environment and (epoch := _commit_time(root)):
         environment["SOURCE_DATE_EPOCH"] = epoch
-    # jieba keeps a cache there; in a folder that all may write to, somebody else could have put one.
-    temporary = root / "build" / "tmp"
-    temporary.mkdir(exist_ok=True)
-    environment["TMPDIR"] = str(temporary)
     running, good = [], True
     try:
         for part in parts:
@@ -210,6 +207,13 @@ def _make(root: Path, parts: list[Part]) -> bool:
             process.kill()
             process.wait()
     return good
+
+
+def _of_mkdocs(root: Path) -> dict[str, str]:
+    # jieba keeps a cache there; in a folder that all may write to, somebody else could have put one.
+    temporary = root / "build" / "tmp"
+    temporary.mkdir(exist_ok=True)
+    return os.environ | {"NO_MKDOCS_2_WARNING": "1", "JIEBA_LOG": "0", "TMPDIR": str(temporary)}
 
 
 def _commit_time(root: Path) -> str | None:
@@ -312,7 +316,7 @@ def serve(root: Path, port: int, open_browser: bool = False) -> int:
 def _serve(root: Path, server: http.server.ThreadingHTTPServer, open_browser: bool) -> int:
     address = f"http://127.0.0.1:{server.server_port}/"
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    changed = threading.Event()
+    changed: queue.SimpleQueue[str] = queue.SimpleQueue()
     observer = _watch(root, changed)  # before it says that it serves, or the first saved file could be missed
     print(f"\nServing {address} and {address}zh/ - Ctrl-C ends it.", flush=True)
     # Without a screen, webbrowser would start a text browser in this very terminal.
@@ -331,14 +335,16 @@ def _serve(root: Path, server: http.server.ThreadingHTTPServer, open_browser: bo
     return 0
 
 
-def _watch(root: Path, changed: threading.Event) -> BaseObserver:
+def _watch(root: Path, changed: queue.SimpleQueue[str]) -> BaseObserver:
     from watchdog.events import FileSystemEvent, FileSystemEventHandler
     from watchdog.observers import Observer
 
     class Handler(FileSystemEventHandler):
         def on_any_event(self, event: FileSystemEvent) -> None:
             if event.event_type not in ("opened", "closed_no_write") and "__pycache__" not in str(event.src_path):
-                changed.set()
+                changed.put(
+                    str(event.dest_path or event.src_path)
+                )  # of what an editor moved into its place: that place
 
     observer = Observer()
     for name in WATCHED:
@@ -347,13 +353,36 @@ def _watch(root: Path, changed: threading.Event) -> BaseObserver:
     return observer
 
 
-def _rebuild_on_change(root: Path, changed: threading.Event) -> None:
+def _rebuild_on_change(root: Path, changed: queue.SimpleQueue[str]) -> None:
     while True:
-        changed.wait()
+        saved = {changed.get()}
         time.sleep(0.2)  # an editor saves in several steps
-        changed.clear()
+        while not changed.empty():
+            saved.add(changed.get())
         try:
+            _show_at_once(root, sorted(map(Path, saved)))
             build(root, take_along=False)
         except Exception as error:  # what is wrong with the sources, until it is mended
             fault = error if isinstance(error, reading.CatalogError) else check.or_raise(root, error)
             print(printable(str(fault)), file=sys.stderr, flush=True)
+
+
+def _show_at_once(root: Path, saved: list[Path]) -> None:
+    """Put the saved pages of a language into `site/` before all is built again: without the search and what checks find."""
+    for language, config in CONFIG.items():
+        docs, made, shown = root / "docs" / language, root / "build" / "site" / language, root / "site"
+        pages = [path.relative_to(docs) for path in saved if path.suffix == ".md" and path.is_relative_to(docs)]
+        if not pages or not made.is_dir():
+            continue
+        command = [sys.executable, "-m", "mkdocs", "build", "--dirty", "--quiet", "-f", config]
+        environment = _of_mkdocs(root) | {"DOWNLOADS": ""}
+        (root / "build" / "stamps" / language).unlink(missing_ok=True)  # its index has these pages only
+        if subprocess.run(command, cwd=root, env=environment, capture_output=True).returncode:
+            continue  # the build says why
+        for page in pages:
+            place = page.parent if page.stem == "index" else page.with_suffix("")
+            html, target = made / place / "index.html", shown / ("" if language == "en" else language) / place
+            if html.is_file() and target.is_dir():
+                shutil.copy(html, target / ".index.html")
+                os.replace(target / ".index.html", target / "index.html")
+                print(f"{docs.relative_to(root) / page}: shown", flush=True)

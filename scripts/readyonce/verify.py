@@ -11,7 +11,7 @@ from readyonce import lab, launch, launches, made_from
 from readyonce.catalog import Catalog, Incident, Variant
 from readyonce.facts import Value
 from readyonce.launches import LabError, Observation
-from readyonce.schema import Environment, Evidence, Guard, Run
+from readyonce.schema import BASELINE, Environment, Evidence, Guard, Run
 
 T = TypeVar("T")
 
@@ -21,7 +21,7 @@ class Wanted:
     """How it is to be verified, and by whom it is heard."""
 
     write: bool = False  # store what it showed
-    isolated: bool = False  # each variant in a launch of its own, once
+    isolated: bool = False  # each variant in a launch of its own, once; beside --write not only one of each kind
     missing: bool = False  # only what has no stored run, or was not watched
     stale: bool = False  # only what was stored with other scripts, environments or launches than those of today
     guard: bool = False  # what the guard says, not how it ends
@@ -201,22 +201,25 @@ def _run(
     python: Path,
     wanted: Wanted,
 ) -> _Seen:
-    """Repros together, repeated by their outcome; alone too when it is to be written; then the frameworks' commands."""
+    """Repros together, repeated by their outcome; when it is to be written one of each kind alone, too; then commands."""
     observed, label = _Seen(), f"{incident.id} in {environment}"
     repros = [repro for repro in variants if not repro.is_command]
     commands = [command for command in variants if command.is_command]
-    if not wanted.isolated and repros:
+    if (wanted.write or not wanted.isolated) and repros:
         # A variant that hangs would take the others' launch with it.
         hanging = [repro for repro in repros if repro.declared[environment].outcome == "hang"]
         jobs = [(repro, lab.REPEATS[repro.declared[environment].outcome]) for repro in repros if repro not in hanging]
         tick = _Ticker(label, sum(repeats for _, repeats in jobs) + len(hanging), wanted.progress)
-        observed.together = launches.together(known, incident, jobs, python, tick)
+        observed.together = launches.together(known, incident, jobs, python, tick, environment=environment)
         for variant in hanging:
             observed.together.append(launches.alone(known, incident, variant, python))
             tick(observed.together[-1])
+        observed.alone = {observation.variant: observation for observation in observed.together if observation.log}
     if wanted.isolated or wanted.write:
-        tick = _Ticker(label, len(repros), wanted.progress)
-        for observation in launches.each_alone(known, incident, repros, python):
+        singles = repros if wanted.isolated else of_each_kind(incident, repros, environment)
+        singles = [repro for repro in singles if repro.name not in observed.alone]
+        tick = _Ticker(label, len(singles), wanted.progress)
+        for observation in launches.each_alone(known, incident, singles, python):
             observed.alone[observation.variant] = observation
             tick(observation)
     if commands or unusable:
@@ -231,6 +234,17 @@ def _run(
                 tick(ended)
     wanted.progress("")
     return observed
+
+
+def of_each_kind(incident: Incident, variants: list[Variant], environment: str) -> list[Variant]:
+    """The incident as reported, its fix, and of each file, way to end and way to be started the first."""
+    kinds: dict[tuple[object, ...], str] = {}
+    for variant in variants:
+        declared = variant.declared[environment]
+        kinds.setdefault((variant.script, declared.outcome, declared.error), variant.name)
+        kinds.setdefault((variant.launcher, variant.processes), variant.name)
+    names = {BASELINE, incident.meta.fix.variant, *kinds.values()}
+    return [variant for variant in variants if variant.name in names]
 
 
 def _judge(incident: Incident, environment: str, observed: _Seen, label: str, against_stored: bool) -> Iterator[str]:

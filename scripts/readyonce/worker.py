@@ -3,7 +3,9 @@
 Needs torch only, since it runs in environments that know nothing of this package. The plan is
 `{"results": path, "items": [{"file", "variant", "processes", "launcher"}], "guard": path or null, "folder": path,
 "known": [name, ...]}`; rank 0 appends one JSON line to `results` for each item done: `{"item": index, "ranks": [record of each rank]}`, where
-a record is what the repro's `run` returned, or `{"error": message}`; both with `seconds`.
+a record is what the repro's `run` returned, or `{"error": message, "at": monotonic time}`; both with `seconds`. A rank that raised tells it at
+once: `{"item": index, "failed": its record}`, since the others may wait for it without end. No rank goes on to the next item before all
+have ended this one; after an error the ranks look whether their group still answers, else the launch ends with `{"again": index}`.
 
 `python worker.py --facts FILE ...` runs nothing and prints `{file: {variant: its facts}}`.
 """
@@ -47,19 +49,29 @@ def main(plan_path: str) -> None:
     order = sorted(range(len(plan["items"])), key=lambda i: size_of(plan["items"][i]))
     group = None
     with open(plan["results"], "a", encoding="utf-8") as results:
+
+        def tell(line: dict[str, Any]) -> None:
+            print(json.dumps(line), file=results, flush=True)
+
         for index in order:
             item = plan["items"][index]
             if (size := size_of(item)) != group:
                 group = regroup(size, store, rank, world_size)
-            if rank < max(size, 1):
+            taking_part = range(max(size, 1))
+            if rank in taking_part:
                 record = observe(modules[item["file"]], item["variant"], guard, f"{index}")
+                if "error" in record:
+                    tell({"item": index, "failed": record})
                 store.set(f"{index}/{rank}", json.dumps(record))
+            ranks = [json.loads(store.get(f"{index}/{r}")) for r in taking_part]
             if rank == 0:
-                ranks = [json.loads(store.get(f"{index}/{r}")) for r in range(max(size, 1))]
-                print(json.dumps({"item": index, "ranks": ranks}), file=results, flush=True)
-        of_incident = {os.path.basename(path) for path in opened if os.path.dirname(path) == plan["folder"]}
-        for name in sorted(of_incident.difference(plan["known"])):  # evidence has to name what it was made from
-            print(json.dumps({"unknown": name}), file=results, flush=True)
+                tell({"item": index, "ranks": ranks})
+            if any("error" in record for record in ranks) and size > 1 and not group_answers(store, index, rank):
+                if rank == 0:
+                    tell({"again": index})
+                os._exit(0)
+        for name in sorted(of_folder(plan["folder"], opened).difference(plan["known"])):
+            tell({"unknown": name})  # evidence has to name what it was made from
     if dist.is_initialized():
         dist.barrier()
 
@@ -74,6 +86,22 @@ def files_opened() -> set[str]:
 
     sys.addaudithook(hook)
     return opened
+
+
+def of_folder(folder: str, opened: set[str]) -> set[str]:
+    """The names of its files that were opened or imported; of a module that was compiled earlier only that is opened."""
+    imported = {getattr(module, "__file__", None) or "" for module in list(sys.modules.values())}
+    return {os.path.basename(path) for path in opened | imported if os.path.dirname(path) == folder}
+
+
+def group_answers(store: dist.Store, index: int, rank: int) -> bool:
+    """Whether no rank still waits in a collective that another one never started: the next one would pair with it."""
+    try:
+        dist.monitored_barrier(timeout=timedelta(seconds=10))
+        store.set(f"{index}/{rank}/answers", "yes")
+    except Exception:  # other backends than gloo have no such barrier: there each error ends the launch
+        store.set(f"{index}/{rank}/answers", "no")
+    return all(store.get(f"{index}/{r}/answers") == b"yes" for r in range(dist.get_world_size()))
 
 
 def load(path: str) -> ModuleType:
@@ -122,7 +150,7 @@ def observe(
         try:
             record = dict(module.run(variant))
         except Exception as error:
-            record = {"error": message_of(error)}
+            record = {"error": message_of(error), "at": time.monotonic()}
             del error
     if guard:
         found = sorted((finding.step, finding.code) for watcher in guards for finding in watcher.findings)

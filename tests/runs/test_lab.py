@@ -25,11 +25,12 @@ from support.project import ROOT, as_in_a_terminal, command
 MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
 import json, os, pathlib, sys, tempfile, time
+import torch
 import torch.distributed as dist
 from torch.utils.file_baton import FileBaton
-VARIANTS = dict.fromkeys(
-    ["fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills", "compiles", "reads"]
-)
+NAMES = "fine hangs hangs-on-one-rank dies raises empty-assertion tears-down fills compiles reads imports"
+VARIANTS = dict.fromkeys(f"{NAMES} raises-on-one-rank raises-first leaves-a-collective".split())
+begun = []
 def compile_operator():  # as torch does it
     folder = pathlib.Path(os.environ["TORCH_EXTENSIONS_DIR"], "an_operator")
     folder.mkdir(exist_ok=True)
@@ -58,6 +59,23 @@ def run(variant):
                 file.flush()
     if variant == "reads":
         pathlib.Path(__file__).with_name("beside" + ".txt").read_text()
+    if variant == "imports":
+        sys.path.append(os.path.dirname(__file__))
+        __import__("help" + "er")
+    if variant == "raises-on-one-rank" or (variant == "raises-first" and rank == 1):
+        if rank == 1:
+            raise RuntimeError("Expected to mark a variable ready only once. And more")
+        dist.all_reduce(torch.zeros(1))  # for which rank 0 waits without end
+    if variant == "raises-first":
+        time.sleep(2)
+        raise ValueError("the consequence")
+    if variant == "leaves-a-collective":
+        begun.extend([dist.all_reduce(torch.zeros(1), async_op=True)] if rank == 0 else [])
+        raise RuntimeError("Expected to mark a variable ready only once. And more")
+    if variant == "fine":
+        sum_of_ranks = torch.full((1,), float(rank))
+        dist.all_reduce(sum_of_ranks)
+        assert sum_of_ranks.item() == sum(range(dist.get_world_size())), sum_of_ranks
     if variant == "empty-assertion":
         assert len({1, 1}) == 2
     return {"variant": variant, "outcome": "match", "gradient_error": 0.0}
@@ -132,10 +150,11 @@ def toy(tmp_path_factory, known):
         "train.py": TRAIN,
         "tiny.py": TINY,
         "beside.txt": "",
+        "helper.py": "",
     }.items():
         (folder / name).write_text(text)
     names = ("fine", "hangs", "hangs-on-one-rank", "dies", "raises", "empty-assertion", "tears-down", "fills")
-    names += ("compiles", "reads")
+    names += ("compiles", "reads", "imports", "raises-on-one-rank", "raises-first", "leaves-a-collective")
     variants = "".join(f"  {name}: {{text: *t, outcome: match}}\n" for name in names)
     for name in ("fine", "trains-wrong", "hangs", "dies", "fills"):
         lines = f"{{--behave: --behave {name}}}"
@@ -182,8 +201,10 @@ def ours() -> list[psutil.Process]:
 
 def test_file_that_no_script_names_is_told(toy):
     known, incident = toy
-    with pytest.raises(launches.LabError, match=r"a run opened beside\.txt, and no script of its names that file"):
-        launches.together(known, incident, [(incident.variants["reads"], 1)], Path(sys.executable))
+    # What is imported is told the second time too, when only its compiled form is opened.
+    for variant, file in (("reads", "beside.txt"), ("imports", "helper.py"), ("imports", "helper.py")):
+        with pytest.raises(launches.LabError, match=rf"a run opened {file}, and no script of its names that file"):
+            launches.together(known, incident, [(incident.variants[variant], 1)], Path(sys.executable))
 
 
 @pytest.mark.parametrize(
@@ -244,6 +265,42 @@ def test_together_survives_what_stalls_and_what_dies(toy):
         "fine": "match",
     }
     assert seen["empty-assertion"].message == "assert len({1, 1}) == 2\nAssertionError"
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("name", ["raises-on-one-rank", "raises-first"])
+def test_the_rank_that_failed_first_is_believed(toy, name, alone):
+    known, incident = toy
+    variant, python = incident.variants[name], Path(sys.executable)
+    one = launches.alone(known, incident, variant, python) if alone else None
+    seen = one or launches.together(known, incident, [(variant, 1)], python)[0]
+    assert (seen.outcome, seen.error) == ("error", "ddp-ready-twice"), (seen.message, seen.log)
+
+
+def test_an_error_leaves_nothing_to_what_runs_after_it(toy):
+    """One rank's error leaves the other in a collective, or begins one that the other never joins."""
+    known, incident = toy
+    incident = dataclasses.replace(incident, meta=incident.meta.model_copy(update={"time_limit": 60}))
+    names = ("raises-on-one-rank", "fine", "leaves-a-collective", "fine", "raises", "fine")
+    launch, counted = launches._Launch, []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launches, "_Launch", lambda *given: counted.append(given) or launch(*given))
+        jobs = [(incident.variants[name], 1) for name in names]
+        seen = launches.together(known, incident, jobs, Path(sys.executable))
+    assert sorted((it.variant, it.outcome) for it in seen) == sorted(
+        (name, "match" if name == "fine" else "error") for name in names
+    )
+    assert not any(it.log for it in seen), "none needed a launch of its own"
+    assert len(counted) == 3, "`raises` leaves a group that answers"
+
+
+def test_a_shared_launch_does_not_contradict_what_is_declared(toy):
+    known, incident = toy
+    variant = dataclasses.replace(
+        incident.variants["fine"], declared={"current": schema.Declaration(outcome="diverge", error=None)}
+    )
+    (seen,) = launches.together(known, incident, [(variant, 1)], Path(sys.executable), environment="current")
+    assert seen.log and seen.outcome == "match", "a launch of its own, as a reader starts it, decides"
 
 
 def test_repeats(toy):
@@ -538,6 +595,9 @@ def test_torn_logs_have_their_message():
     log = 'W1 launcher\n[rank1]: Traceback (most recent call last):\n[rank1]:   File "x", line 1\n[rank1]:     f()\n[rank1]: ValueError: a\n[rank1]: b\nE1\n'
     assert launches.message_in(log) == "ValueError: a\nb"
     assert launches.message_in("Signal 11 (SIGSEGV) received") == ""
+    later = "[rank0]: Traceback (most recent call last):\n[rank0]: RuntimeError: Connection closed by peer\n"
+    assert launches.message_in(log + later) == "ValueError: a\nb"
+    assert launches.message_in(log.replace("rank1", "rank7") + log.replace("a", "a 2")) == "ValueError: a\nb"
 
 
 def test_run_says_in_words_what_happened():

@@ -47,6 +47,8 @@ def test_fault(one, remembered, path):
 def judge(copy: Path, fault: dict, found: list[reading.Problem]) -> None:
     file = fault.get("file") or fault["edit"]
     wanted = [{"file": file, "says": fault["says"]}, *fault.get("also", [])]
+    # What a script or a rule says is in the address of evidence, so a fault in it makes that stale, too: test_made_from.py.
+    found = [one for one in found if not one.what.startswith("it was stored with another")]
     said = [one.file == it["file"] and it["says"] in one.what for one, it in zip(found, wanted)]
     assert len(found) == len(wanted) and all(said), "\n".join(map(str, found)) or "nothing was found"
     assert all(problem.remedy for problem in found)

@@ -41,13 +41,13 @@ class Example:
         return f"[{path}:{line}](https://github.com/{self.repository}/blob/{self.commit}/{quoted}#L{line})"
 
 
+NAMES = ("lint/examples-counts.md", "lint/examples-stop.md", "lint/examples-depend.md")
+
+
 def includes(catalog: Catalog, rules: dict[str, Any], language: Language) -> dict[str, str]:
     public = examples(catalog, rules, language)
-    return {
-        "lint/examples-counts.md": _counts(catalog, public, language),
-        "lint/examples-stop.md": _listed(public, ("error", "warning"), language),
-        "lint/examples-depend.md": _listed(public, ("note",), language),
-    }
+    stopped, depending = (_listed(public, levels, language) for levels in (("error", "warning"), ("note",)))
+    return dict(zip(NAMES, (_counts(catalog, public, language), stopped, depending), strict=True))
 
 
 def examples(catalog: Catalog, rules: dict[str, Any], language: Language = "en") -> list[Example]:

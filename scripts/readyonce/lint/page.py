@@ -54,7 +54,7 @@ def starts(catalog: Catalog) -> list[str]:
     return sorted(found)
 
 
-def includes(catalog: Catalog, language: Language) -> dict[str, str]:
+def includes(catalog: Catalog, language: Language, whole: bool = True) -> dict[str, str]:
     rules = compile_rules(catalog)
     launches = Reader(rules["stacks"]).script("train.sh", catalog.text(catalog.root / "snippets" / EXAMPLE))
     found = [finding for launch in launches for finding in judging.judge(rules, launch, {}, language)]
@@ -67,5 +67,5 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     return {
         "lint/example.md": "\n".join(["```text", *texts, "```", ""]),
         "lint/commands.md": table(rows),
-        **examples.includes(catalog, rules, language),
+        **(examples.includes(catalog, rules, language) if whole else dict.fromkeys(examples.NAMES, "")),
     }

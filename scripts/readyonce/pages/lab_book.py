@@ -8,7 +8,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from readyonce import chart
+from readyonce import chart, hashes
 from readyonce.catalog import Variant
 from readyonce.links import in_environment, run_id
 from readyonce.markup import cite, code, number, percent, sections, table
@@ -117,10 +117,14 @@ class LabBook(IncidentPage):
     def summary(self, evidence: Evidence) -> Iterator[str]:
         """What an environment's evidence holds, a line each."""
         yield self.verified(evidence.environment, "../../")
+        if evidence.runs:
+            yield self._made_from(evidence)
         yield from map(self._ended, evidence.unusable)
         commands = [run for run in evidence.runs if self.incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
-            yield self.say("summary", variants=len(repros), runs=sum(run.repeats + run.alone for run in repros))
+            alone = sum(run.alone for run in repros)
+            runs = sum(run.repeats for run in repros) + alone
+            yield self.say("summary", variants=len(repros), runs=runs, alone=alone)
         if commands:
             yield self.say("launched", len(commands))
         if not evidence.runs:
@@ -129,11 +133,22 @@ class LabBook(IncidentPage):
     def compared(self, evidence: Evidence) -> Iterator[str]:
         """The same of evidence from elsewhere: how many runs came out as in `current`, and of the errors how many."""
         yield self.verified(evidence.environment, "../../")
+        yield self._made_from(evidence)
         pairs = self.incident.beside_current(evidence)
         same = sum(run.outcome == here.outcome for run, here in pairs)
         errors = [run.error == here.error for run, here in pairs if here.error]
         key = "two-hosts" if evidence.environment.hosts > 1 else "one-device"
         yield self.say(key, all=len(evidence.runs), same=same, errors=len(errors), same_errors=sum(errors))
+
+    def _made_from(self, evidence: Evidence) -> str:
+        """The files that it was run with, and which of them were others then."""
+        folder, stored = self.incident.folder, evidence.made_from or {}
+        files = [name for name in stored if (folder / name).is_file()]
+        older = [name for name in files if hashes.of_file(folder / name) != stored[name]]
+        links = self.joined("between", (f"[`{name}`](files.md#{name.replace('.', '-')})" for name in files))
+        if older:
+            return self.say("made-from-older", files=links, older=self.joined("between", map(code, older)))
+        return self.say("made-from", links) if files else self.say("made-from-unknown")
 
     def cited(self) -> list[str]:
         return [cite(source, self.language) for source in sorted(self.incident.sources, key=lambda source: source.link)]
@@ -204,7 +219,9 @@ def _file(variant: str, environment: str) -> str:
 
 def _result(run: Run) -> str:
     """What a repro prints last, without the facts: all that one sees of a run that trains wrong."""
-    result = run.model_dump(include={"variant", "outcome", "gradient_error", "rank_spread"}, exclude_none=True)
+    shown = {"variant", "outcome", "gradient_error", "rank_spread", "worst", "unmoved", "unjudged"}
+    result = run.model_dump(include=shown, exclude_none=True)
+    result = {key: value for key, value in result.items() if value not in ([], {})}
     return f"RESULT {json.dumps(result)}\n"
 
 
