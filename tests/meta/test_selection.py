@@ -182,6 +182,21 @@ def test_evidence_that_is_new_is_run(monkeypatch):
     assert of_its_own(chosen.runs(KNOWN)) == ALL_SCRIPTS
 
 
+OLDER = [(id, name) for id, it in KNOWN.incidents.items() for name in it.evidence if name != "current"]
+
+
+def test_evidence_of_older_releases_is_run_again_as_far_as_the_budget_goes(monkeypatch):
+    path = "snippets/RO-0009/evidence/flagembedding-1.4.2.json"
+    stored = json.loads((ROOT / path).read_bytes())
+    before = stored | {"runs": [run | {"outcome": "still"} for run in stored["runs"]]}
+    monkeypatch.setattr(Selection, "_at_base", lambda self, path: before)
+    name = ("RO-0009", "flagembedding-1.4.2")
+    chosen = [Selection(ROOT, commit, "base", [path]).older(KNOWN, OLDER) for commit in COMMITS[:20]]
+    assert all(name in it and len(it) > 1 for it in chosen if it != {name}) and len(set().union(*chosen)) > 5
+    monkeypatch.setattr(selection, "CHANGED_OLDER", 1.0)
+    assert not all(name in Selection(ROOT, commit, "base", [path]).older(KNOWN, OLDER) for commit in COMMITS[:20])
+
+
 def test_nothing_that_was_to_run_is_left_out_without_a_word(monkeypatch):
     chosen = changed_to(monkeypatch, lambda before: before["made_from"].update(launches="sha256:other"))
     item = SimpleNamespace(path=TESTS / "runs/test_runs.py")  # all others were lost, to a filter say

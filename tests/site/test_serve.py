@@ -44,7 +44,10 @@ def test_serve_rebuilds_the_language_concerned_and_has_its_port_alone(copy, tmp_
         said = len(log.read_text())
         edit(copy / "docs/zh/contributing.md", "# 参与", "# 一起参与")
         assert wait_for(process, lambda: "一起参与" in read(address + "zh/contributing/")), log.read_text()
-        assert "zh: built" in log.read_text()[said:] and "en: built" not in log.read_text()[said:]
+        assert wait_for(process, lambda: "zh: built" in log.read_text()[said:])
+        assert "en: built" not in log.read_text()[said:]
+        page, _, whole = log.read_text()[said:].partition("docs/zh/contributing.md: shown")
+        assert "zh: built" in whole and "zh: built" not in page, "the saved page is shown before the rest is built"
 
         said = len(log.read_text())
         edit(copy / "snippets/RO-0001/incident.yml", "status: active", "status: actve")

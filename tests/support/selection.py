@@ -33,9 +33,13 @@ BASE = ".ci/base"
 LONGEST_SUBMISSION = 3 * 3600  # seconds from its first commit to its last
 SAMPLE = 240.0  # seconds of runs in the current environment that each commit draws
 OF_COMMANDS = 100.0  # and of frameworks' commands
+OF_OLDER = 120.0  # and of repros in older releases
+CHANGED_OLDER = 900.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
+INSTALL = 20.0  # seconds that an environment takes
 # What tells the pages of a kind apart.
 KIND = re.compile(r"RO-\d+|(?<=look-alikes/)[^/]+|(?<=concepts/)[^/]+|(?<=errors/)(?!look-alikes)[^/]+")
 RUNS, COMMANDS = "tests/runs/test_runs.py", "tests/runs/test_frameworks.py"
+OLDER = "tests/runs/test_environments.py"
 START = 15.0  # seconds that a launch takes before it trains
 # A change of these calls for no lane: what tests outside of the lanes see to, or nothing rests on. Of all else that no lane
 # names it is not known what rests on it, so everything is run.
@@ -158,6 +162,7 @@ class Selection:
         return {f"tests/{test}": name for name, lane in self.lanes.items() for test in lane["tests"]} | {
             RUNS: "stored runs",
             COMMANDS: "commands",
+            OLDER: "older releases",
         }
 
     @property
@@ -231,6 +236,22 @@ class Selection:
             chosen |= {(id, environment) for id in drawn(self.head, seconds, OF_COMMANDS)}
         return chosen
 
+    def older(self, known: Catalog, groups: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Of these (incident, environment) those whose repros are run: what changed, in a fixed order as far as the budget goes,
+        and one that is drawn."""
+        seconds = {}
+        for id, environment in sorted(set(groups)):
+            runs = known.incidents[id].evidence[environment].runs
+            repros = [run for run in runs if not known.incidents[id].variants[run.variant].is_command]
+            seconds[f"{id} {environment}"] = INSTALL + START + sum(run.seconds for run in repros)
+        left, chosen = CHANGED_OLDER, drawn(self.head, seconds, OF_OLDER)
+        for name, needed in seconds.items():
+            id, environment = name.split()
+            if self.evidence.get((id, environment)) and needed <= left:
+                chosen.append(name)
+                left -= needed
+        return {(id, environment) for id, environment in map(str.split, chosen)}
+
     def pages(self, names: Iterable[str], length: Callable[[str], int]) -> list[str]:
         """The pages that a browser opens: of each kind and language the longest, of the others an eighth that the commit draws."""
         names = list(names)
@@ -295,7 +316,10 @@ def choose(
     commands = selection.commands(
         known, (group for item in items if (group := _group(known, item)) and file_of(item) == COMMANDS)
     )
-    wanted = {RUNS: repros.keys(), COMMANDS: commands}
+    older = selection.older(
+        known, (group for item in items if (group := _group(known, item)) and file_of(item) == OLDER)
+    )
+    wanted = {RUNS: repros.keys(), COMMANDS: commands, OLDER: older}
 
     def is_wanted(item: pytest.Item) -> bool:
         file, group = file_of(item), _group(known, item)
@@ -317,7 +341,7 @@ def _group(known: Catalog, item: pytest.Item) -> tuple[str, str] | None:
     given: Mapping[str, str] = item.callspec.params
     if file_of(item) == RUNS:
         return given["incident"], known.incidents[given["incident"]].variants[given["variant"]].script
-    return (given["incident"], given["environment"]) if file_of(item) == COMMANDS else None
+    return (given["incident"], given["environment"]) if file_of(item) in (COMMANDS, OLDER) else None
 
 
 def file_of(item: pytest.Item) -> str:
@@ -333,7 +357,7 @@ def summary(selection: Selection, known: Catalog, durations: Iterable[tuple[str,
     """A table: each lane, how many tests of it were run in how many seconds, and why; then what was not run."""
     if selection.whole:
         return [f"Everything was run: {selection.whole}."]
-    ran: dict[str, list[float]] = {}
+    durations, ran = list(durations), dict[str, list[float]]()
     for node, seconds in durations:
         ran.setdefault(selection.lane_of.get(node.partition("::")[0], "always"), []).append(seconds)
     repros = selection.runs(known)
@@ -345,7 +369,10 @@ def summary(selection: Selection, known: Catalog, durations: Iterable[tuple[str,
     if left := [name for name in selection.lanes if name not in selection.why]:
         rows.append(f"Not run, since nothing of theirs changed: {', '.join(left)}. `make test ALL=1` runs everything.")
     for (id, environment), differ in selection.evidence.items():
-        if differ and environment not in known.incidents[id].current:
-            again = f"`readyonce verify {id} --environment {environment}` runs it"
-            rows.append(f"Stored anew and not run again here: {id} in {environment}. {again}.")
+        again = any(node.startswith(OLDER) and f"[{id}@{environment}]" in node for node, _ in durations)
+        if differ and not again and environment not in known.incidents[id].current:
+            how = (
+                f"`make test-frameworks` runs its repros, `readyonce verify {id} --environment {environment}` all of it"
+            )
+            rows.append(f"Stored anew and not run in this part: {id} in {environment}. {how}.")
     return rows
