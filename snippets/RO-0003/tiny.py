@@ -94,7 +94,7 @@ questions = [
 
 arguments = """
     --use_cpu True --bf16 False --train_group_size 4 --per_device_train_batch_size 2 --gradient_accumulation_steps 1
-    --max_steps 3 --save_steps 1 --optim sgd --learning_rate 0.5 --lr_scheduler_type constant --max_grad_norm 0
+    --max_steps 3 --save_steps 1 --optim sgd --learning_rate 0.6 --lr_scheduler_type constant --max_grad_norm 0
     --lora_dropout 0 --seed 1 --report_to none --target_modules v_proj o_proj
 """
 variables = {"MODEL": str(base), "LAYERWISE_MODEL": str(layerwise), "DATA": f"{folder}/data.jsonl"}
