@@ -560,7 +560,8 @@ def _sentence(result: Observation, variant: Variant) -> str:
             other = "the same launch without checkpointing" if variant.is_command else "a single process"
             return f"It trained right: the parameters equal those of {other} (difference {result.gradient_error:.2g})."
         case "diverge":
-            return f"It finished, on WRONG gradients: `{result.worst}` is off by {result.gradient_error:.2g} of its movement."
+            name = f"`{result.worst}` is" if result.worst else "the parameters are"
+            return f"It finished, on WRONG gradients: {name} off by {result.gradient_error:.2g} of how far they should move."
         case "still":
             return "It finished, and NOTHING MOVED: the trained parameters equal their start."
         case "hang":

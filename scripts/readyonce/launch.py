@@ -66,6 +66,9 @@ class Commands:
                     f"{variant.name}: the launch without checkpointing, to compare with, failed\n{log[-3000:]}"
                 )
             first, *_, last = _saved(output)
+            start = _tensors(first)
+            if all(tensor.equal(start[name]) for name, tensor in _tensors(last).items()):
+                raise LabError(f"{variant.name}: the launch to compare with trained nothing between {first} and {last}")
             self._references[script] = last, first
         return self._references[script]
 
@@ -135,26 +138,26 @@ def _saved(output: Path) -> list[Path]:
     return found
 
 
+def _tensors(checkpoint: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    files = sorted(checkpoint.glob("*.safetensors"))
+    return {name: tensor for file in files for name, tensor in load_file(file).items()}
+
+
 def _compared(variant: str, *checkpoints: Path) -> dict[str, Any]:
     """As repros are: the last checkpoint of a run, the last of the run to compare with, and the first of that one.
 
     What no run moved may be frozen, and is left out.
     """
-    from safetensors.torch import load_file
-
     from readyonce.compare import compare
 
-    trained, reference, start = (
-        {name: tensor for file in sorted(folder.glob("*.safetensors")) for name, tensor in load_file(file).items()}
-        for folder in checkpoints
-    )
+    parts = trained, reference, start = [_tensors(checkpoint) for checkpoint in checkpoints]
     if not trained.keys() == reference.keys() == start.keys():
         raise LabError(f"{variant}: its checkpoints do not hold the tensors of those to compare with")
     moved = [name for name, q in reference.items() if not q.equal(start[name]) or not q.equal(trained[name])]
     try:
-        told: dict[str, Any] = compare(  # type: ignore[no-untyped-call]
-            variant, *({name: part[name] for name in moved} for part in (trained, reference, start))
-        )
-    except (AssertionError, ValueError) as error:
-        raise LabError(f"{variant}: its checkpoints cannot be compared: {error or 'nothing was trained'}") from error
+        told: dict[str, Any] = compare(variant, *({name: part[name] for name in moved} for part in parts))  # type: ignore[no-untyped-call]
+    except AssertionError as error:
+        raise LabError(f"{variant}: its checkpoints cannot be compared: {error}") from error
     return told

@@ -85,7 +85,7 @@ def test_facts_told_are_those_stored(known):
 
 def one_of_each_kind():
     """Of each incident the baseline, of each other file the first variant that finishes; of all, the first of every other
-    outcome and launcher. A launch of all at once has what else each does, evidence a lone launch of each variant."""
+    outcome and launcher. A launch of all at once has what else each does, evidence more lone launches (`verify.of_each_kind`)."""
     met = set()
     for incident in KNOWN.incidents.values():
         names = ["reported"]

@@ -3,6 +3,7 @@ repros have from `compare.py`."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import re
@@ -12,6 +13,7 @@ from typing import Any
 import yaml
 
 from readyonce import links
+from readyonce.articles import section
 from readyonce.catalog import Catalog, Incident
 from readyonce.markup import code, table_row
 from readyonce.pages.overview import first_sentence
@@ -30,10 +32,10 @@ def committed(catalog: Catalog) -> dict[Path, str]:
     files: dict[Path, str] = {}
     for language in LANGUAGES:
         files |= Committed(catalog, language).pages()
-    for incident in catalog.incidents.values():
-        for path in incident.scripts:
-            if COPIED in (text := catalog.text(path)):
-                files[path] = with_compare(text)
+    scripts = [path for incident in catalog.incidents.values() for path in incident.scripts]
+    for path in (*scripts, catalog.root / "scripts/readyonce/skeleton/repro.py"):
+        if path.is_file() and COPIED in (text := catalog.text(path)):
+            files[path] = with_compare(text)
     for name, language in READMES.items():
         path = catalog.root / name
         if path.is_file():
@@ -160,15 +162,19 @@ _NAVIGATION = re.compile(
 
 def with_compare(text: str) -> str:
     """A script with the one definition of `match` in place of its copy."""
-    source = Path(__file__).parents[1].joinpath("compare.py").read_text(encoding="utf-8")
-    definition = source.partition("# --8<-- [start:compare]\n")[2].partition("# --8<-- [end:compare]")[0].strip()
     return re.sub(
         re.escape(COPIED) + r"(?:LIMIT = .*\n+)?def compare\(.*?(?=\n\n\n|\n# --8<--|\Z)",
-        lambda _: COPIED + definition,
+        lambda _: COPIED + _definition(),
         text,
         count=1,
         flags=re.DOTALL,
     )
+
+
+@functools.cache
+def _definition() -> str:
+    source = Path(__file__).parents[1].joinpath("compare.py").read_text(encoding="utf-8")
+    return section(source, "compare").strip()
 
 
 def without_front_matter(text: str) -> str:

@@ -118,7 +118,7 @@ class LabBook(IncidentPage):
         """What an environment's evidence holds, a line each."""
         yield self.verified(evidence.environment, "../../")
         if evidence.runs:
-            yield self._made_from(evidence)
+            yield from self._made_from(evidence)
         yield from map(self._ended, evidence.unusable)
         commands = [run for run in evidence.runs if self.incident.variants[run.variant].is_command]
         if repros := [run for run in evidence.runs if run not in commands]:
@@ -133,22 +133,25 @@ class LabBook(IncidentPage):
     def compared(self, evidence: Evidence) -> Iterator[str]:
         """The same of evidence from elsewhere: how many runs came out as in `current`, and of the errors how many."""
         yield self.verified(evidence.environment, "../../")
-        yield self._made_from(evidence)
+        yield from self._made_from(evidence)
         pairs = self.incident.beside_current(evidence)
         same = sum(run.outcome == here.outcome for run, here in pairs)
         errors = [run.error == here.error for run, here in pairs if here.error]
         key = "two-hosts" if evidence.environment.hosts > 1 else "one-device"
         yield self.say(key, all=len(evidence.runs), same=same, errors=len(errors), same_errors=sum(errors))
 
-    def _made_from(self, evidence: Evidence) -> str:
-        """The files that it was run with, and which of them were others then."""
+    def _made_from(self, evidence: Evidence) -> Iterator[str]:
+        """The files that it was run with, which of them were others then, and whether its figures are of another scale."""
         folder, stored = self.incident.folder, evidence.made_from or {}
         files = [name for name in stored if (folder / name).is_file()]
         older = [name for name in files if hashes.of_file(folder / name) != stored[name]]
         links = self.joined("between", (f"[`{name}`](files.md#{name.replace('.', '-')})" for name in files))
         if older:
-            return self.say("made-from-older", files=links, older=self.joined("between", map(code, older)))
-        return self.say("made-from", links) if files else self.say("made-from-unknown")
+            yield self.say("made-from-older", files=links, older=self.joined("between", map(code, older)))
+        else:
+            yield self.say("made-from", links) if files else self.say("made-from-unknown")
+        if any(run.gradient_error and not run.worst for run in evidence.runs):
+            yield self.say("older-scale", "../../concepts/right-gradients.md#comparison")
 
     def cited(self) -> list[str]:
         return [cite(source, self.language) for source in sorted(self.incident.sources, key=lambda source: source.link)]
