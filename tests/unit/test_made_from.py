@@ -58,8 +58,14 @@ def test_constant_of_a_repro(one, edited):
 
 
 def test_file_that_a_repro_reads(one, edited):
+    """`zero.py`, and a command that has it as an option."""
     edited("snippets/RO-0003/ds_stage0.json", '"stage": 0', '"stage": 1')
-    assert told(one) == {CURRENT: ("it was stored with another ds_stage0.json", RUN)}
+    other = "flagembedding-1.4.2-transformers-5"
+    what = "it was stored with another ds_stage0.json"
+    assert told(one) == {
+        CURRENT: (what, RUN),
+        f"snippets/RO-0003/evidence/{other}.json": (what, RUN.replace("current", other)),
+    }
 
 
 def test_comments_and_docstrings_decide_nothing(one, edited):
