@@ -175,11 +175,14 @@ def test_the_launch_code_of_old_releases_is_the_projects_else_ours(one, edited):
 
 
 def test_list_of_what_has_no_address(one, edited):
-    first = next(iter(made_from.listed(catalog.load(one))))
-    edited("snippets/stale.txt", f"{first}\n", "")
-    assert told(one)[f"snippets/{first}"][0] == "it has no address"
-    edited("snippets/stale.txt", "# `readyonce", f"{CURRENT.removeprefix('snippets/')}\n# `readyonce")
+    listed = CURRENT.removeprefix("snippets/")
+    edited("snippets/stale.txt", "# `readyonce", f"{listed}\n# `readyonce")
     assert told(one)["snippets/stale.txt"] == ("RO-0003 in `current` is of the files of today", "Delete this line.")
+    with_address = (one / CURRENT).read_text(encoding="utf-8")
+    edited(CURRENT, with_address, json.dumps(json.loads(with_address) | {"made_from": None}))
+    assert told(one) == {}
+    edited("snippets/stale.txt", f"{listed}\n", "")
+    assert told(one)[CURRENT][0] == "it has no address"
 
 
 def test_list_names_what_is_there(one, edited):
