@@ -26,7 +26,8 @@ def launched(request, known, tmp_path_factory):
         jobs = [(v, 1) for v in incident.variants.values() if (id, v.name) in wanted]
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("OBSERVED", str(lines))
-            for it in launches.together(known, incident, jobs, python, guard=Path(__file__).with_name("observer.py")):
+            observer = Path(__file__).with_name("observer.py")
+            for it in launches.together(known, incident, jobs, python, guard=observer, environment="current"):
                 observed[id, it.variant] = it
         watched |= {(id, variant): seen for variant, seen in map(json.loads, lines.read_text("utf-8").splitlines())}
     return observed, watched

@@ -25,11 +25,11 @@ SENTENCES = {
 }
 CELLS = {
     ("en", "match"): "trains right",
-    ("en", "diverge"): "wrong gradients {percent}%",
+    ("en", "diverge"): "wrong gradients {error}",
     ("en", "still"): "nothing moves",
     ("en", "error"): "fails",
     ("zh", "match"): "训练正确",
-    ("zh", "diverge"): "梯度错误 {percent}%",
+    ("zh", "diverge"): "梯度错误 {error}",
     ("zh", "still"): "参数没有变化",
     ("zh", "error"): "报错",
 }
@@ -76,13 +76,20 @@ def test_sentence_says_what_the_run_showed(pages, known, incident, variant, envi
             told = row[2] if environment == "current" else row[2].partition(f"{environment}{colon}")[2]
             assert told.startswith(wanted), row
             if run.outcome == "diverge":
-                assert float(re.search(r"([\d.]+)%", told)[1]) == pytest.approx(100 * run.gradient_error, rel=0.06)
+                number, unit = re.search(r"([\d.]+)([%×])", told).groups()
+                share = float(number) / {"%": 100, "×": 1}[unit]
+                assert share == pytest.approx(run.gradient_error, rel=0.06)
+                assert (unit == "×") == (run.gradient_error > 10)
     else:
         left, top, cell = page.cells[anchor(variant, environment)]
-        percent = f"{float(f'{100 * run.gradient_error:.2g}'):g}" if run.outcome == "diverge" else ""
-        assert cell == CELLS[language, run.outcome].format(percent=percent)
+        assert cell == CELLS[language, run.outcome].format(error=share_of(run.gradient_error or 0))
         comma = {"en": ", ", "zh": "，"}[language]
         assert f"{left}{comma}{top}" == comma.join(words_of(it, variant, language))
+
+
+def share_of(error):
+    """To two digits: in percent, above ten times as a factor."""
+    return f"{float(f'{error:.2g}'):g}×" if error > 10 else f"{float(f'{100 * error:.2g}'):g}%"
 
 
 def anchor(variant, environment):

@@ -50,9 +50,9 @@ def fits(query: facts.Query, observed: catalog.Observed) -> bool | None:
 
 
 def selected(request, fixture: str) -> list[dict]:
-    """The parameters of each selected test that uses the fixture."""
-    users = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
-    return [item.callspec.params for item in users]
+    """The parameters of each selected test that uses the fixture; a parameter of the same name is another thing."""
+    items = [item for item in request.session.items if fixture in getattr(item, "fixturenames", ())]
+    return [item.callspec.params for item in items if fixture not in item.callspec.params]
 
 
 def copy_of(root: Path, target: Path) -> Path:
