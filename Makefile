@@ -42,7 +42,7 @@ lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its typ
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/node tests/lighthouse/node_modules/@biomejs/biome/bin/biome lint --error-on-warnings
 
-test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, and repros in older releases: what changed, and a sample; ALL=1: all
+test-frameworks: .venv/tests.stamp ## run the frameworks' own commands, in their current versions: what changed, and a sample; ALL=1: all
 	@$(changed) $(BIN)/python -m pytest -m frameworks $(call alone,-m frameworks)
 
 test-cluster: .venv/tests.stamp ## a verify and a triage on a Slurm that it starts here, errors on two hosts, the Kubernetes manifest; as root, and not part of `test` or CI
