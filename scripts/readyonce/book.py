@@ -343,14 +343,15 @@ def _clean(parent: Element, edition: str = WHOLE) -> None:
             continue
         if child.tag == "details":
             if edition == SHORT:
-                if "ro-claim" not in classes:
+                if not classes & {"ro-claim", "ro-claims"}:
                     _remove(parent, child)
                     continue
-                child[:] = child.findall("summary")
+                if "ro-claim" in classes:
+                    child[:] = child.findall("summary")
             child.tag = "div"
-            child.set("class", "details ro-claim" if "ro-claim" in classes else "details")
+            child.set("class", " ".join(["details", *sorted(classes & {"ro-claim", "ro-claims"})]))
         elif child.tag == "summary":
-            child.tag = "div" if child.find("h4") is not None else "p"
+            child.tag = "div" if any(child.find(heading) is not None for heading in ("h3", "h4")) else "p"
             child.set("class", "summary")
         elif child.tag == "nav":
             child.tag = "p"

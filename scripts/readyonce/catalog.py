@@ -37,6 +37,7 @@ from readyonce.schema import (
     FamilyFile,
     FrameworkFile,
     IncidentFile,
+    MinimalRuns,
     Prediction,
     Run,
     RunsFile,
@@ -46,6 +47,7 @@ from readyonce.schema import (
     Text,
 )
 
+MINIMAL, MINIMAL_RUNS = "minimal.py", "minimal.json"  # the minimal repro of an incident, and how it ended
 RECORDED = "Evidence is written by `readyonce verify --write` only: run that."
 M = TypeVar("M", bound=BaseModel)
 
@@ -77,6 +79,7 @@ class Incident:
     variants: dict[str, Variant]
     evidence: dict[str, Evidence]
     elsewhere: dict[str, Evidence] = field(default_factory=dict)  # on one GPU, on two hosts; shown, and judges nothing
+    minimal: MinimalRuns | None = None  # how its minimal.py ended, as it is and with --fixed
 
     @property
     def id(self) -> str:
@@ -482,7 +485,8 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
         for words in matrix.names():
             variant = _matrix_variant(catalog, path, file, index, words)
             variants[variant.name] = variant
-    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere)
+    minimal = read(catalog, stored, MinimalRuns) if (stored := folder / MINIMAL_RUNS).is_file() else None
+    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere, minimal)
 
 
 def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int, words: tuple[str, ...]) -> Variant:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import yaml
 
-from readyonce import articles, counts, decision, frameworks, lab, launches, links, made_from, render
+from readyonce import articles, counts, decision, frameworks, lab, launches, links, made_from, minimal, render
 from readyonce.articles import Block, Include, Page
 from readyonce.catalog import Catalog, Incident, Observed, RunSet, Variant, add, load
 from readyonce.facts import Query, Value, Where, bounds
@@ -47,6 +47,7 @@ def problems(catalog: Catalog) -> list[Problem]:
     _tables(catalog)
     _cases(catalog)
     counts.check(catalog)
+    minimal.check(catalog)
     frameworks.check(catalog)
     _strategies(catalog)
     _messages(catalog)

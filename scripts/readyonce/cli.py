@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import itertools
 import os
 import re
 import shlex
@@ -389,7 +390,7 @@ def _path(leaf: Leaf) -> str:
 
 
 def verify_(options: argparse.Namespace) -> int:
-    from readyonce import catalog, inputs, verify
+    from readyonce import catalog, inputs, minimal, verify
 
     root = catalog.find_root()
     known = catalog.load(root).require_sound()
@@ -412,6 +413,8 @@ def verify_(options: argparse.Namespace) -> int:
         found = cluster.differences(known, incidents, environments, wanted, options.on)
     else:
         found = verify.differences(known, incidents, environments, wanted)
+    if "current" in environments and not (wanted.guard or wanted.missing or options.on):
+        found = itertools.chain(found, minimal.differences(known, incidents, "current", wanted))
     count = 0
     try:
         for difference in found:

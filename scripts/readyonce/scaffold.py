@@ -10,6 +10,7 @@ from readyonce.reading import CatalogError, Problem
 SKELETON = Path(__file__).with_name("skeleton")
 PLACES = {
     "incident.yml": "snippets/{id}/incident.yml",
+    "minimal.py": "snippets/{id}/minimal.py",
     "repro.py": "snippets/{id}/repro.py",
     "launch.sh": "snippets/{id}/launch.sh",
     "article.en.md": "docs/en/incidents/{id}.md",

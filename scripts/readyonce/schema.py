@@ -427,6 +427,23 @@ class Evidence(Model):
         return {run.variant: run for run in self.runs}
 
 
+class MinimalRun(Model):
+    """How a launch of `minimal.py` ended: with the error of a family, or with weights that are or are not one process's."""
+
+    outcome: Literal["error", "diverge", "match"]
+    error: Slug | None = None  # its family
+    said: NonEmpty  # the error that ended it, or its last line
+
+
+class MinimalRuns(Model):
+    """`minimal.json`: both launches of an incident's `minimal.py`."""
+
+    environment: Environment
+    made_from: dict[str, str]  # as evidence has it
+    fails: MinimalRun
+    fixed: MinimalRun  # with --fixed
+
+
 class Wording(Model):
     """Literal strings that occur in this order in the text of an error, white space ignored."""
 

@@ -118,11 +118,44 @@ def test_lanes_that_a_change_calls_for(changed, wanted, others):
     assert set(chosen.why.values()) <= set(changed) and not chosen.whole
 
 
-@pytest.mark.parametrize("path", ["Makefile", "tests/conftest.py", "requirements.txt", ".ci/run", "something/new.txt"])
+@pytest.mark.parametrize("path", ["Makefile", "requirements.txt", ".ci/run", "something/new.txt"])
 def test_change_of_what_nobody_named_calls_for_everything(path):
     chosen = Selection(ROOT, COMMITS[0], "base", ["docs/en/decision.md", path])
     items = [SimpleNamespace(path=TESTS / "runs/test_lab.py")]
     assert path in chosen.whole and selection.choose(items, chosen, KNOWN) == (items, [])
+
+
+def test_what_all_tests_share_calls_for_every_lane():
+    chosen = Selection(ROOT, "", "base", ["tests/conftest.py"])
+    assert chosen.why.keys() == chosen.lanes.keys() and not chosen.whole
+
+
+@pytest.mark.parametrize(
+    "line, another",
+    [('"fleet | lint | pages",', False), ('requires-python = ">=3.11"', True)],
+    ids=["linter", "project"],
+)
+def test_of_the_project_file_what_only_linters_read_calls_for_nothing(monkeypatch, line, another):
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert line in text
+    monkeypatch.setattr(selection, "git", lambda root, *arguments: text.replace(line, line.replace("e", "", 1)))
+    assert bool(Selection(ROOT, "", "base", ["pyproject.toml"]).whole) == another
+
+
+@pytest.mark.parametrize(
+    "path, wanted",
+    [
+        ("snippets/RO-0003/minimal.py", {"RO-0003"}),
+        ("snippets/RO-0003/minimal.json", {"RO-0003"}),
+        ("scripts/readyonce/minimal.py", set(KNOWN.incidents)),
+    ],
+)
+def test_minimal_repros_that_changed_are_launched_and_some_that_are_drawn(path, wanted):
+    chosen = [Selection(ROOT, commit, "base", [path]).minimal(KNOWN.incidents) for commit in COMMITS[:60]]
+    assert all(
+        it >= wanted and (len(it) > len(wanted) or wanted == set(KNOWN.incidents)) for it in chosen if it != wanted
+    )
+    assert set().union(*chosen) == set(KNOWN.incidents)
 
 
 def test_lanes_name_tests_that_are_there():

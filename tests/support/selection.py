@@ -14,6 +14,7 @@ import os
 import re
 import statistics
 import subprocess
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -34,12 +35,16 @@ LONGEST_SUBMISSION = 3 * 3600  # seconds from its first commit to its last
 SAMPLE = 240.0  # seconds of runs in the current environment that each commit draws
 OF_COMMANDS = 100.0  # and of frameworks' commands
 OF_OLDER = 120.0  # and of repros in older releases
-CHANGED_OLDER = 900.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
+CHANGED_OLDER = 300.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
+CHANGED_COMMANDS = 700.0  # and of commands
+OF_MINIMAL = 40.0  # of minimal repros, of which each takes
+EACH_MINIMAL = 12.0  # seconds, both launches
 INSTALL = 20.0  # seconds that an environment takes
 # What tells the pages of a kind apart.
 KIND = re.compile(r"RO-\d+|(?<=look-alikes/)[^/]+|(?<=concepts/)[^/]+|(?<=errors/)(?!look-alikes)[^/]+")
+PROJECT, LINTERS = "pyproject.toml", ("importlinter", "mypy", "ruff")  # whose tables in it change no test
 RUNS, COMMANDS = "tests/runs/test_runs.py", "tests/runs/test_frameworks.py"
-OLDER = "tests/runs/test_environments.py"
+OLDER, MINIMAL = "tests/runs/test_environments.py", "tests/runs/test_minimal.py"
 START = 15.0  # seconds that a launch takes before it trains
 # A change of these calls for no lane: what tests outside of the lanes see to, or nothing rests on. Of all else that no lane
 # names it is not known what rests on it, so everything is run.
@@ -60,6 +65,8 @@ ELSEWHERE = [
     "scripts/readyonce/pages/templates/**",
     "scripts/readyonce/*.css",
     "scripts/readyonce/keys.zh.yml",
+    "scripts/readyonce/words.*.yml",
+    "tests/conftest.py",  # of each lane
     "tests/unit/**",
     "tests/site/**",
     "tests/browser/**",
@@ -163,6 +170,7 @@ class Selection:
             RUNS: "stored runs",
             COMMANDS: "commands",
             OLDER: "older releases",
+            MINIMAL: "minimal repros",
         }
 
     @property
@@ -175,7 +183,16 @@ class Selection:
     @cached_property
     def unknown(self) -> list[str]:
         """What changed and is of no lane, nor of what tests outside of all lanes see to: it calls for everything."""
-        return [path for path in self.changed if not _matches(path, ELSEWHERE)]
+        unknown = [path for path in self.changed if not _matches(path, ELSEWHERE)]
+        return [path for path in unknown if path != PROJECT or self._is_another_project()]
+
+    def _is_another_project(self) -> bool:
+        """Whether pyproject.toml says another thing than what `make lint` reads, which always runs."""
+        now = tomllib.loads((self.root / PROJECT).read_text(encoding="utf-8"))
+        then = tomllib.loads(git(self.root, "show", f"{self.base}:{PROJECT}"))
+        for of_linters in (now, then):
+            of_linters["tool"] = {name: table for name, table in of_linters["tool"].items() if name not in LINTERS}
+        return now != then
 
     @cached_property
     def why(self) -> dict[str, str]:
@@ -192,7 +209,7 @@ class Selection:
                 f"scripts/{module.replace('.', '/')}{end}" for module in modules for end in (".py", "/__init__.py")
             }
             shared = {os.path.relpath(path, TESTS.parent) for test in tests for path in (test, *shared_by(test))}
-            wanted = [*shared, *files, *lane["files"]]
+            wanted = ["tests/conftest.py", *shared, *files, *lane["files"]]
             if reason := next((path for path in self.changed if _matches(path, wanted)), None):
                 found[name] = reason
         return found
@@ -228,8 +245,12 @@ class Selection:
     def commands(self, known: Catalog, groups: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Of these (incident, environment) those whose frameworks' commands are run. What is drawn shares an environment: to
         install it costs more than to run them."""
-        groups = sorted(set(groups))
-        chosen = {group for group in groups if self.evidence.get(group)}
+        groups, left, chosen = sorted(set(groups)), CHANGED_COMMANDS, set[tuple[str, str]]()
+        for id, name in groups:
+            needed = START + sum(run.seconds for run in known.incidents[id].evidence[name].runs)
+            if self.evidence.get((id, name)) and needed <= left:
+                chosen.add((id, name))
+                left -= needed
         for environment in drawn(self.head, dict.fromkeys((name for _, name in groups), OF_COMMANDS), OF_COMMANDS):
             runs = {id: known.incidents[id].evidence[environment].runs for id, name in groups if name == environment}
             seconds = {id: START + statistics.mean(run.seconds for run in of_id) for id, of_id in runs.items()}
@@ -251,6 +272,14 @@ class Selection:
                 chosen.append(name)
                 left -= needed
         return {(id, environment) for id, environment in map(str.split, chosen)}
+
+    def minimal(self, ids: Iterable[str]) -> set[str]:
+        """Of these incidents those whose minimal repro is launched: what changed, and what is drawn."""
+        ids = list(ids)
+        changed = {id for id in ids if _matches_any(self.changed, [f"snippets/{id}/minimal.*"])}
+        if _matches_any(self.changed, ["scripts/readyonce/minimal.py", MINIMAL]):
+            changed = set(ids)
+        return changed | set(drawn(self.head, dict.fromkeys(ids, EACH_MINIMAL), OF_MINIMAL))
 
     def pages(self, names: Iterable[str], length: Callable[[str], int]) -> list[str]:
         """The pages that a browser opens: of each kind and language the longest, of the others an eighth that the commit draws."""
@@ -319,7 +348,10 @@ def choose(
     older = selection.older(
         known, (group for item in items if (group := _group(known, item)) and file_of(item) == OLDER)
     )
-    wanted = {RUNS: repros.keys(), COMMANDS: commands, OLDER: older}
+    minimal = selection.minimal(
+        dict.fromkeys(group[0] for item in items if (group := _group(known, item)) and file_of(item) == MINIMAL)
+    )
+    wanted = {RUNS: repros.keys(), COMMANDS: commands, OLDER: older, MINIMAL: {(id, MINIMAL) for id in minimal}}
 
     def is_wanted(item: pytest.Item) -> bool:
         file, group = file_of(item), _group(known, item)
@@ -341,6 +373,8 @@ def _group(known: Catalog, item: pytest.Item) -> tuple[str, str] | None:
     given: Mapping[str, str] = item.callspec.params
     if file_of(item) == RUNS:
         return given["incident"], known.incidents[given["incident"]].variants[given["variant"]].script
+    if file_of(item) == MINIMAL:
+        return given["incident"], MINIMAL
     return (given["incident"], given["environment"]) if file_of(item) in (COMMANDS, OLDER) else None
 
 
@@ -351,6 +385,10 @@ def file_of(item: pytest.Item) -> str:
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatchcase(path, pattern.replace("**", "*")) for pattern in patterns)
+
+
+def _matches_any(paths: Iterable[str], patterns: Sequence[str]) -> bool:
+    return any(_matches(path, patterns) for path in paths)
 
 
 def summary(selection: Selection, known: Catalog, durations: Iterable[tuple[str, float]]) -> list[str]:
@@ -368,11 +406,23 @@ def summary(selection: Selection, known: Catalog, durations: Iterable[tuple[str,
     ]
     if left := [name for name in selection.lanes if name not in selection.why]:
         rows.append(f"Not run, since nothing of theirs changed: {', '.join(left)}. `make test ALL=1` runs everything.")
+    of_commands = {
+        (id, environment)
+        for id, incident in known.incidents.items()
+        for environment in incident.current
+        if any(incident.variants[run.variant].is_command for run in incident.evidence[environment].runs)
+    }
+    ran_commands = (
+        selection.commands(known, of_commands) if any(node.startswith(COMMANDS) for node, _ in durations) else ()
+    )
     for (id, environment), differ in selection.evidence.items():
         again = any(node.startswith(OLDER) and f"[{id}@{environment}]" in node for node, _ in durations)
-        if differ and not again and environment not in known.incidents[id].current:
-            how = (
-                f"`make test-frameworks` runs its repros, `readyonce verify {id} --environment {environment}` all of it"
-            )
+        again |= (id, environment) in ran_commands
+        if (
+            differ
+            and not again
+            and ((id, environment) in of_commands or environment not in known.incidents[id].current)
+        ):
+            how = f"`make test-frameworks` runs some, `readyonce verify {id} --environment {environment}` all of it"
             rows.append(f"Stored anew and not run in this part: {id} in {environment}. {how}.")
     return rows

@@ -131,6 +131,16 @@
   const language = document.querySelector(".ro-language")
   for (const press of ["click", "auxclick"]) language.addEventListener(press, () => (language.hash = place()))
 
+  // The theme opens the fold that a target stands in, but not one around it.
+  function reveal() {
+    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+    const closed = target ? [...document.querySelectorAll("details:not([open])")].filter(it => it.contains(target)) : []
+    for (const it of closed) it.open = true
+    if (closed.length > 1) target.scrollIntoView()
+  }
+  addEventListener("hashchange", reveal)
+  reveal()
+
   // On paper nothing can be opened.
   const folded = []
   addEventListener("beforeprint", () => {

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import textwrap
 from collections.abc import Collection, Iterator
 
 from readyonce import articles
-from readyonce.catalog import Observed
+from readyonce.catalog import MINIMAL, Observed
 from readyonce.conditions import in_words, part_in_words, parts
 from readyonce.links import run_address, run_id
 from readyonce.markup import chip, cite_all, number, table
 from readyonce.pages.page import IncidentPage, Page
-from readyonce.schema import BASELINE, Affected, Source
+from readyonce.schema import BASELINE, Affected, MinimalRun, Source
 from readyonce.verdicts import Judgement, judge
 
+IN_COLUMN = 90  # characters of a line of output in half a page
 SHOWN = 12  # runs below a claim; of more, those that came out otherwise
 
 
@@ -36,6 +38,29 @@ class Article(IncidentPage):
             verified=self.verified(current.environment, ended=run.outcome if run else "") if current else "",
             source=Source.model_validate({"link": reported.source, "says": self.incident.meta.title}),
         )
+
+    def minimal(self) -> str:
+        """The minimal repro: the lines that fail and those that mend them, each with what it says; below it the whole."""
+        if not (stored := self.incident.minimal):
+            return ""
+        versions = stored.environment.versions
+        return self.fill(
+            "minimal.md",
+            incident=self.incident,
+            pair={"fails": stored.fails, "fixed": stored.fixed},
+            seen=stored.fails.said,
+            versions=", ".join(f"{name} {versions[name]}" for name in self.imported([MINIMAL], stored.environment)),
+        )
+
+    def of_minimal(self, section: str | None = None) -> str:
+        """A section of the minimal repro, or all of it, without marks."""
+        return articles.section(self.catalog.text(self.incident.folder / MINIMAL), section).strip()
+
+    def briefly(self, run: MinimalRun) -> str:
+        """What it said, in a narrow column."""
+        first, *more = [line for line in run.said.splitlines() if line]
+        shown = [first, *[line for line in more if line.startswith("Greatest relative")]]
+        return "\n".join(textwrap.shorten(line, IN_COLUMN, placeholder=" …") for line in shown)
 
     def claims(self) -> str:
         """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""

@@ -14,6 +14,7 @@ def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[s
     files = {
         "lead.md": article.lead(),
         "header.md": article.header(),
+        "minimal.md": article.minimal(),
         "claims.md": article.claims(),
         "affected.md": article.affected(),
         "strip.md": article.strip(),

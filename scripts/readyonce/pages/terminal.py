@@ -54,12 +54,13 @@ def _filled(catalog: Catalog, text: str, made: dict[str, str], language: Languag
 
 def _plain(text: str, colour: bool) -> str:
     bold, faint, off = ("\033[1m", "\033[2m", "\033[0m") if colour else ("", "", "")
-    lines, fenced = [], False
+    lines, fence = [], ""
     for line in text.splitlines():
-        if re.match(r" *```", line):
-            fenced = not fenced
+        mark = re.match(r" *(`{3,})", line)
+        if mark and (not fence or line.strip() == fence):
+            fence = "" if fence else mark[1]
             continue
-        if fenced:
+        if fence:
             lines.append(f"    {line}")
             continue
         if re.match(r" *</?(div|figure|figcaption|details|summary)\b", line) or re.match(r" *\{[^}]*\} *$", line):

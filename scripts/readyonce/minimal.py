@@ -1,0 +1,123 @@
+"""The minimal repro of an incident, `minimal.py`: it fails as the incident does, and with `--fixed` it trains right.
+
+It is a plain training script without variants. What both launches said is stored in `minimal.json` beside it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from readyonce import articles, ending, hashes, lab, launches, made_from, project
+from readyonce.catalog import MINIMAL, MINIMAL_RUNS, Catalog, Incident, add
+from readyonce.schema import MinimalRun, MinimalRuns
+from readyonce.verify import Wanted
+
+RIGHT = "The weights equal one process's."  # what it says last, where they do
+WRONG = "AssertionError: Tensor-likes are not close!"  # what torch.testing.assert_close says
+LINES, LINES_WITH_A_LIBRARY = 40, 60  # that are not blank and mark no section; of a script that imports one of these
+LIBRARIES = re.compile(r"^ *(?:import|from) (?:deepspeed|transformers)\b", re.MULTILINE)
+SECTIONS = ("fails", "fixed")
+SECTION_LINES = 3
+
+
+def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> MinimalRun:
+    """Launch it in two processes, as a reader does. Raises `LabError` where it does not end, or says nothing."""
+    command = [*launches.torchrun(python, 2), incident.folder / MINIMAL, *(["--fixed"] if fixed else [])]
+    with ending.folder() as scratch:
+        with launches.running(command, python, scratch) as process:
+            try:
+                code = process.wait(incident.meta.time_limit + launches.START_LIMIT)
+            except subprocess.TimeoutExpired:
+                raise launches.LabError(f"{incident.id}/{MINIMAL} does not end") from None
+        log = launches.log_of(scratch)
+    if code == 0 and RIGHT in log.splitlines():
+        return MinimalRun(outcome="match", said=RIGHT)
+    if code == 0 or not (message := launches.message_in(log)):
+        raise launches.LabError(f"{incident.id}/{MINIMAL} ended with {code} and said nothing\n{log[-3000:]}")
+    if message.startswith(WRONG):
+        return MinimalRun(outcome="diverge", said=message)
+    return MinimalRun(outcome="error", error=catalog.family_of(message), said=message)
+
+
+def address(catalog: Catalog, incident: Incident, environment: str) -> dict[str, str]:
+    """What decides how it ends: the script, and the environment."""
+    return {
+        MINIMAL: hashes.of_file(incident.folder / MINIMAL),
+        made_from.ENVIRONMENT: made_from.environment(catalog, environment),
+    }
+
+
+def is_stale(catalog: Catalog, incident: Incident) -> bool:
+    stored = incident.minimal
+    return not stored or stored.made_from != address(catalog, incident, stored.environment.name)
+
+
+def differences(known: Catalog, incidents: list[Incident], environment: str, wanted: Wanted) -> Iterator[str]:
+    """Run the minimal repro of each incident; yields a text for each that does not end as it must. What is written is told."""
+    for incident in incidents:
+        if not (incident.folder / MINIMAL).is_file() or wanted.stale and not is_stale(known, incident):
+            continue
+        python, label = lab.interpreter(known.root, environment, wanted.say), f"{incident.id}, {MINIMAL}"
+        try:
+            fails, fixed = (run(known, incident, python, fixed) for fixed in (False, True))
+        except launches.LabError as error:
+            yield f"{label}: {error}"
+            continue
+        if faults := list(_faults(incident, fails, fixed)):
+            yield from (f"{label}: {fault}" for fault in faults)
+        elif wanted.write:
+            made = address(known, incident, environment)
+            described = lab.describe(environment, python)
+            stored = MinimalRuns(environment=described, made_from=made, fails=fails, fixed=fixed)
+            path = incident.folder / MINIMAL_RUNS
+            project.write_whole(path, json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
+            print(f"{label}: wrote {path.relative_to(known.root)}", flush=True)
+        else:
+            print(f"{label}: 2 runs", flush=True)
+
+
+def _faults(incident: Incident, fails: MinimalRun, fixed: MinimalRun) -> Iterator[str]:
+    """It fails with an error of the incident, or trains wrong where the incident has none; with --fixed it trains right."""
+    errors = incident.meta.errors
+    if fails.error not in errors if errors else fails.outcome != "diverge":
+        wanted = " or ".join(f"`{name}`" for name in errors) or "weights that are not one process's"
+        yield f"it has to end with {wanted}, and ended so: {fails.said}"
+    if fixed.outcome != "match":
+        yield f"with --fixed it has to train right, and ended so: {fixed.said}"
+
+
+def check(catalog: Catalog) -> None:
+    """Each is short, marks what fails and what mends it, and its stored runs are of today's file and end as they must."""
+    for incident in catalog.incidents.values():
+        path = incident.folder / MINIMAL
+        if not path.is_file():
+            continue
+        text = catalog.text(path)
+        count = sum(1 for line in text.splitlines() if line.strip() and "--8<--" not in line)
+        limit = LINES_WITH_A_LIBRARY if LIBRARIES.search(text) else LINES
+        if count > limit:
+            add(catalog, path, 1, f"it has {count} lines", f"At most {limit}, blank lines and marks of sections aside.")
+        for name in SECTIONS:
+            marked = all(f"[{edge}:{name}]" in text for edge in ("start", "end"))
+            lines = articles.section(text, name).splitlines() if marked else []
+            if not 0 < len(lines) <= SECTION_LINES:
+                what = f"its section `{name}` has {len(lines)} lines"
+                add(catalog, path, 1, what, f"Mark one to three: # --8<-- [start:{name}] ... # --8<-- [end:{name}]")
+        remedy = f"Run `readyonce verify {incident.id} --environment current --stale --write`."
+        if not incident.minimal:
+            add(catalog, path, 1, f"there is no {MINIMAL_RUNS} that tells how it ended", remedy)
+        elif is_stale(catalog, incident):
+            add(
+                catalog,
+                path.with_name(MINIMAL_RUNS),
+                ("made_from",),
+                "it was stored with another file or environment",
+                remedy,
+            )
+        elif catalog.families.keys() >= set(incident.meta.errors):  # else another rule says so
+            for fault in _faults(incident, incident.minimal.fails, incident.minimal.fixed):
+                add(catalog, path.with_name(MINIMAL_RUNS), (), fault, remedy)
