@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from readyonce import made_from, scaffold
+from readyonce.catalog import MINIMAL_RUNS
 from support.project import KNOWN
 
 FILLED = {
@@ -35,6 +37,8 @@ def generate(copy: Path, count: int) -> None:
             for todo, done in FILLED.items():
                 text = text.replace(todo, done)
             (copy / name).write_text(text, encoding="utf-8")
+        # The skeleton's minimal repro is that of RO-0001, but for its docstring.
+        shutil.copy(KNOWN.incidents["RO-0001"].folder / MINIMAL_RUNS, copy / "snippets" / f"RO-{number}")
         record = copy / "snippets" / f"RO-{number}" / "evidence" / "current.json"
         record.parent.mkdir()
         record.write_text(evidence, encoding="utf-8")

@@ -85,7 +85,8 @@
     const top = heading.tagName === "H1"
     const box = top ? copies(title, page) : copies(`${id} · ${text.textContent.trim()}`, `${page}#${heading.id}`)
     const row = heading.closest("summary") // a button in a button would be none
-    if (row) row.nextElementSibling.append(" ", box)
+    if (row?.parentElement.matches(".ro-claims")) row.after(box)
+    else if (row) row.nextElementSibling.append(" ", box)
     else heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
   }
 

@@ -16,7 +16,7 @@ from readyonce.schema import BASELINE, Affected, MinimalRun, Source
 from readyonce.verdicts import Judgement, judge
 
 IN_COLUMN = 90  # characters of a line of output in half a page
-SHOWN = 12  # runs below a claim; of more, those that came out otherwise
+SHOWN = 5  # runs below a claim; of more, those that came out otherwise
 
 
 class Article(IncidentPage):
