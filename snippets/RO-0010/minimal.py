@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import nn
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
-import deepspeed  # noqa: E402
+import deepspeed
 
 
 class Model(nn.Module):

@@ -9,12 +9,11 @@ from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM, Trainer, TrainingA
 
 
 class MoeTrainer(Trainer):
-    def compute_loss(self, model, inputs, return_outputs=False, **more):
+    def compute_loss(self, model, inputs, **more):  # in training; the class on the page of RO-0013 evaluates too
         hook = self.model.register_forward_hook(take_out)
         loss, out = super().compute_loss(model, inputs, True, **more)
         hook.remove()
-        loss = loss + 0.1 * out["aux_loss"] / self.current_gradient_accumulation_steps
-        return (loss, out) if return_outputs else loss
+        return loss + 0.1 * out["aux_loss"] / self.current_gradient_accumulation_steps
 
 
 def take_out(model, inputs, out):  # the auxiliary loss, by the coefficient that the forward used
@@ -33,30 +32,28 @@ def make():
 dist.init_process_group("gloo")
 tokens = torch.randint(32, (8, 24), generator=torch.Generator().manual_seed(1))
 batch = [{"input_ids": row, "labels": row} for row in tokens]
-model, arguments = (
-    make(),
-    TrainingArguments(
-        tempfile.gettempdir(),
-        num_train_epochs=3,  # of one step each: 2 ranks, 4 micro-batches, 1 row
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=4,
-        optim="sgd",
-        learning_rate=0.1,
-        lr_scheduler_type="constant",
-        max_grad_norm=0,
-        use_cpu=True,
-        save_strategy="no",
-        logging_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-    ),
+arguments = TrainingArguments(
+    tempfile.gettempdir(),  # nothing is saved
+    num_train_epochs=3,  # of one step each: 2 ranks, 4 micro-batches, 1 row
+    per_device_train_batch_size=1,
+    gradient_accumulation_steps=4,
+    optim="sgd",
+    learning_rate=0.1,
+    lr_scheduler_type="constant",
+    max_grad_norm=0,
+    use_cpu=True,
+    save_strategy="no",
+    disable_tqdm=True,
 )
+model = make()
 if "--fixed" in sys.argv:
     # --8<-- [start:fixed]
+    # adds the auxiliary loss itself, divided by the micro-batches
     trainer = MoeTrainer(model, arguments, train_dataset=batch)
     # --8<-- [end:fixed]
 else:
     # --8<-- [start:fails]
+    # multiplies the auxiliary loss by the ranks, and adds it for each micro-batch
     trainer = Trainer(model, arguments, train_dataset=batch)
     # --8<-- [end:fails]
 trainer.train()
