@@ -9,6 +9,7 @@ from torch import nn
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
 import deepspeed
+from deepspeed.zero import GatheredParameters
 
 
 class Model(nn.Module):
@@ -37,7 +38,7 @@ with deepspeed.zero.Init(config_dict_or_path=config):  # transformers does so in
     model = Model()
 if "--fixed" in sys.argv:
     # --8<-- [start:fixed]
-    with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):
+    with GatheredParameters(list(model.parameters()), modifier_rank=0):
         model.load_state_dict(checkpoint)
     # --8<-- [end:fixed]
 else:
@@ -52,7 +53,7 @@ for _ in range(3):
     reference(batch).backward()
     optimizer.step()
     optimizer.zero_grad()
-with deepspeed.zero.GatheredParameters(list(model.parameters())):
+with GatheredParameters(list(model.parameters())):
     torch.testing.assert_close(model.state_dict(), reference.state_dict())
 if dist.get_rank() == 0:
     print("The weights equal one process's.")

@@ -59,7 +59,8 @@ class Article(IncidentPage):
     def briefly(self, run: MinimalRun) -> str:
         """What it said, in a narrow column."""
         first, *more = [line for line in run.said.splitlines() if line]
-        shown = [first, *[line for line in more if line.startswith("Greatest relative")]]
+        telling = more[:1] if first.endswith(":") else [line for line in more if line.startswith("Greatest relative")]
+        shown = [first, *telling]
         return "\n".join(textwrap.shorten(line, IN_COLUMN, placeholder=" …") for line in shown)
 
     def claims(self) -> str:
