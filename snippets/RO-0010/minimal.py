@@ -9,7 +9,6 @@ from torch import nn
 
 os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
 import deepspeed
-from deepspeed.zero import GatheredParameters
 
 
 class Model(nn.Module):
@@ -38,7 +37,7 @@ with deepspeed.zero.Init(config_dict_or_path=config):  # transformers does so in
     model = Model()
 if "--fixed" in sys.argv:
     # --8<-- [start:fixed]
-    with GatheredParameters(list(model.parameters()), modifier_rank=0):
+    with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):
         model.load_state_dict(checkpoint)
     # --8<-- [end:fixed]
 else:
@@ -53,7 +52,7 @@ for _ in range(3):
     reference(batch).backward()
     optimizer.step()
     optimizer.zero_grad()
-with GatheredParameters(list(model.parameters())):
+with deepspeed.zero.GatheredParameters(list(model.parameters())):
     torch.testing.assert_close(model.state_dict(), reference.state_dict())
 if dist.get_rank() == 0:
     print("The weights equal one process's.")
