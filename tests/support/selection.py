@@ -63,6 +63,7 @@ ELSEWHERE = [
     ".pre-commit-hooks.yaml",
     "scripts/**.py",
     "scripts/readyonce/pages/templates/**",
+    "scripts/readyonce/skeleton/**",
     "scripts/readyonce/*.css",
     "scripts/readyonce/keys.zh.yml",
     "scripts/readyonce/words.*.yml",
