@@ -14,7 +14,7 @@ _KEPT = re.compile(r"(?s)(<(code|pre|script|style|textarea)\b.*?</\2>)")
 _UNCOLOURED = re.compile(r'<span class="[nw]">([^<]*)</span>')
 
 # A claim's mark: a link in a row that opens. The control that copies its address stands below the row.
-_MARK = re.compile(r'<a class="headerlink"[^>]*>[^<]*</a>(?=</h4>)')
+_MARK = re.compile(r'<a class="headerlink"[^>]*>[^<]*</a>(?=</h4>|</h3>\s*</summary>)')
 
 # The theme's script puts each table without a class into these boxes, one after another, and the page is laid out again.
 _TABLE = re.compile(r"(?s)<table>(.*?</table>)")
