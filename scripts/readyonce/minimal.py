@@ -20,20 +20,26 @@ RIGHT = "The weights equal one process's."  # what it says last, where they do
 WRONG = "AssertionError: Tensor-likes are not close!"  # what torch.testing.assert_close says
 LINES, LINES_WITH_A_LIBRARY = 40, 60  # that are not blank and mark no section; of a script that imports one of these
 LIBRARIES = re.compile(r"^ *(?:import|from) (?:deepspeed|transformers)\b", re.MULTILINE)
+LAUNCHES = 3  # an abort as in pytorch/pytorch#154976, after the last line, was seen in 2 of some 30 on a busy machine
 SECTIONS = ("fails", "fixed")
 SECTION_LINES = 3
 
 
 def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> MinimalRun:
-    """Launch it in two processes, as a reader does. Raises `LabError` where it does not end, or says nothing."""
+    """Launch it in two processes, as a reader does; again where it said that all is right and gloo's threads aborted then.
+
+    Raises `LabError` where it does not end, or says nothing."""
     command = [*launches.torchrun(python, 2), incident.folder / MINIMAL, *(["--fixed"] if fixed else [])]
-    with ending.folder() as scratch:
-        with launches.running(command, python, scratch) as process:
-            try:
-                code = process.wait(incident.meta.time_limit + launches.START_LIMIT)
-            except subprocess.TimeoutExpired:
-                raise launches.LabError(f"{incident.id}/{MINIMAL} does not end") from None
-        log = launches.log_of(scratch)
+    for _ in range(LAUNCHES):
+        with ending.folder() as scratch:
+            with launches.running(command, python, scratch) as process:
+                try:
+                    code = process.wait(incident.meta.time_limit + launches.START_LIMIT)
+                except subprocess.TimeoutExpired:
+                    raise launches.LabError(f"{incident.id}/{MINIMAL} does not end") from None
+            log = launches.log_of(scratch)
+        if code == 0 or RIGHT not in log.splitlines():
+            break
     if code == 0 and RIGHT in log.splitlines():
         return MinimalRun(outcome="match", said=RIGHT)
     if code == 0 or not (message := launches.message_in(log)):

@@ -13,7 +13,7 @@ def test_new_incident_from_skeleton_to_page(copy):
     made = command("new", root=copy)
     assert made.returncode == 0, made.stderr
     files = [copy / line.removeprefix("wrote ") for line in made.stdout.splitlines() if line.startswith("wrote ")]
-    assert len(files) == 7 and all(id in str(path) for path in files)
+    assert len(files) == 8 and all(id in str(path) for path in files)
 
     told = [str(problem) for problem in check.problems(catalog.load(copy))]
     assert any("a TODO of the skeleton is left" in line for line in told)
@@ -46,6 +46,7 @@ def test_new_makes_the_file_of_a_new_error_too(copy):
     assert {it.what for it in told if "TODO" not in it.what} == {
         "variant `reported` has no run in `current`",
         "variant `fixed` has no run in `current`",
+        "there is no minimal.json that tells how it ended",
     }
     draft = copy / "build/includes/zh/RO-0042"  # what was not run is told so, and the rest can be looked at
     assert (draft / "messages/reported.txt").read_text(encoding="utf-8") == "还没有运行\n"
