@@ -14,7 +14,7 @@ import yaml
 
 from readyonce import links
 from readyonce.articles import section
-from readyonce.catalog import Catalog, Incident
+from readyonce.catalog import MINIMAL_RUNS, Catalog, Incident
 from readyonce.markup import code, table_row
 from readyonce.pages.overview import first_sentence
 from readyonce.pages.page import IN_NAVIGATION, Page
@@ -68,7 +68,7 @@ class Committed(Page):
 
     def files_page(self, incident: Incident) -> str:
         """All files of an incident in full. In the article they would outweigh the rest."""
-        listed = (name for name in os.listdir(incident.folder) if name[0] != ".")
+        listed = (name for name in os.listdir(incident.folder) if name[0] != "." and name != MINIMAL_RUNS)
         names = sorted(name for name in listed if name.rpartition(".")[2] in LEXERS)
         title = links.label(incident.id, self.say("files"))
         return self.fill(
