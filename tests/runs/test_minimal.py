@@ -2,15 +2,11 @@
 
 import pytest
 
-from readyonce import lab, minimal
+from readyonce import lab, launches, minimal
 from readyonce.catalog import MINIMAL
 from support.project import KNOWN
 
 INCIDENTS = [id for id, incident in KNOWN.incidents.items() if (incident.folder / MINIMAL).is_file()]
-
-
-def apart_from_numbers(text):
-    return "".join(character for character in text if not character.isdigit())
 
 
 def test_each_incident_has_one():
@@ -24,4 +20,4 @@ def test_it_ends_as_it_did(known, incident, fixed):
     seen, then = minimal.run(known, known.incidents[incident], python, fixed), stored.fixed if fixed else stored.fails
     assert (seen.outcome, seen.error) == (then.outcome, then.error), seen.said
     if seen.outcome != "diverge":  # the last digits of weights depend on the processor
-        assert apart_from_numbers(seen.said) == apart_from_numbers(then.said)
+        assert launches._apart_from_numbers(seen.said) == launches._apart_from_numbers(then.said)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import yaml
@@ -30,6 +30,7 @@ from readyonce.made_from import DECLARED, ENVIRONMENT, FACTS, LAUNCH, WATCHED
 from readyonce.schema import Run
 from support.project import TESTS
 
+T = TypeVar("T")
 BASE = ".ci/base"
 LONGEST_SUBMISSION = 3 * 3600  # seconds from its first commit to its last
 SAMPLE = 240.0  # seconds of runs in the current environment that each commit draws
@@ -131,11 +132,18 @@ def drawn(commit: str, names: dict[str, float], budget: float) -> list[str]:
     """Of these names, each with its seconds, the first in an order that the commit decides, until the budget is filled.
 
     At least one, so that no commit draws nothing."""
+    order = sorted(names, key=lambda name: _number(f"{commit} {name}"))
+    left = budget - sum(names[name] for name in order[:1])
+    return order[:1] + within({name: names[name] for name in order[1:]}, left)
+
+
+def within(names: Mapping[T, float], budget: float) -> list[T]:
+    """Of these names, each with its seconds, those that fit into the budget, in their order."""
     found, left = [], budget
-    for name in sorted(names, key=lambda name: _number(f"{commit} {name}")):
-        if not found or names[name] <= left:
+    for name, seconds in names.items():
+        if seconds <= left:
             found.append(name)
-            left -= names[name]
+            left -= seconds
     return found
 
 
@@ -246,12 +254,13 @@ class Selection:
     def commands(self, known: Catalog, groups: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
         """Of these (incident, environment) those whose frameworks' commands are run. What is drawn shares an environment: to
         install it costs more than to run them."""
-        groups, left, chosen = sorted(set(groups)), CHANGED_COMMANDS, set[tuple[str, str]]()
-        for id, name in groups:
-            needed = START + sum(run.seconds for run in known.incidents[id].evidence[name].runs)
-            if self.evidence.get((id, name)) and needed <= left:
-                chosen.add((id, name))
-                left -= needed
+        groups = sorted(set(groups))
+        changed = {
+            (id, name): START + sum(run.seconds for run in known.incidents[id].evidence[name].runs)
+            for id, name in groups
+            if self.evidence.get((id, name))
+        }
+        chosen = set(within(changed, CHANGED_COMMANDS))
         for environment in drawn(self.head, dict.fromkeys((name for _, name in groups), OF_COMMANDS), OF_COMMANDS):
             runs = {id: known.incidents[id].evidence[environment].runs for id, name in groups if name == environment}
             seconds = {id: START + statistics.mean(run.seconds for run in of_id) for id, of_id in runs.items()}
@@ -266,13 +275,9 @@ class Selection:
             runs = known.incidents[id].evidence[environment].runs
             repros = [run for run in runs if not known.incidents[id].variants[run.variant].is_command]
             seconds[f"{id} {environment}"] = INSTALL + START + sum(run.seconds for run in repros)
-        left, chosen = CHANGED_OLDER, drawn(self.head, seconds, OF_OLDER)
-        for name, needed in seconds.items():
-            id, environment = name.split()
-            if self.evidence.get((id, environment)) and needed <= left:
-                chosen.append(name)
-                left -= needed
-        return {(id, environment) for id, environment in map(str.split, chosen)}
+        groups = {name: tuple(name.split()) for name in seconds}
+        changed = {name: seconds[name] for name in seconds if self.evidence.get(groups[name])}
+        return {groups[name] for name in (*within(changed, CHANGED_OLDER), *drawn(self.head, seconds, OF_OLDER))}
 
     def minimal(self, ids: Iterable[str]) -> set[str]:
         """Of these incidents those whose minimal repro is launched: what changed, and what is drawn."""

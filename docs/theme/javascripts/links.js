@@ -107,6 +107,8 @@
     if (cell && !cell.querySelector(".ro-copy")) reach(cell.querySelector('[id^="run-"]'))
   })
 
+  const addressed = () => location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+
   // What moved from a page to another, as from an article to its lab book, is still found under its old address.
   const other = document.querySelector("a[data-ro-moved]")
   function follow() {
@@ -123,7 +125,7 @@
   // the heading passed last; from the top of a page, to the top.
   function place() {
     const top = it => it.getBoundingClientRect().top
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+    const target = addressed()
     if (target && top(target) >= 0 && top(target) < innerHeight) return location.hash
     const passed = [...document.querySelectorAll(".md-content :is(h2, h3, h4)[id]")]
       .filter(it => it.getClientRects().length && top(it) < innerHeight / 3)
@@ -134,7 +136,7 @@
 
   // The theme opens the fold that a target stands in, but not one around it.
   function reveal() {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+    const target = addressed()
     const closed = target ? [...document.querySelectorAll("details:not([open])")].filter(it => it.contains(target)) : []
     for (const it of closed) it.open = true
     if (closed.length > 1) target.scrollIntoView()

@@ -49,6 +49,7 @@ class Article(IncidentPage):
             incident=self.incident,
             pair={"fails": stored.fails, "fixed": stored.fixed},
             seen=stored.fails.said,
+            environment=stored.environment,
             versions=", ".join(f"{name} {versions[name]}" for name in self.imported([MINIMAL], stored.environment)),
         )
 
