@@ -78,6 +78,7 @@ def test_the_small_install_is_enough_to_collect_and_end_the_quick_tests(tmp_path
     (tmp_path / "sitecustomize.py").write_text(ABSENT.format(names=f"NAMES = {absent()!r}"), encoding="utf-8")
     path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", str(ROOT / "scripts"))])
     alone = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    alone.pop("SELECT", None)  # the choice by change is `make test`'s, which has the whole install
     pytest_alone = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     for asked in ([UNIT[0].parent, "--collect-only"], [TESTS / "unit" / "test_verdicts.py"]):
         told = subprocess.run([*pytest_alone, *asked], cwd=TESTS.parent, env=alone, capture_output=True, text=True)
