@@ -5,6 +5,7 @@
 
 import ctypes
 import functools
+import itertools
 import os
 import re
 import shutil
@@ -218,7 +219,16 @@ def test_text_of_every_page_is_there(articles, texts):
     # A list's bullets and numbers may come later in the text than they stand on the page, all after one another.
     number = re.compile(r"(?<=\D)·*(?:\d\.)+(?=\D)")
     text = number.sub("", text)
-    assert not [it for it in missing if number.sub("", it) not in text]
+    assert not [it for it in missing if number.sub("", it) not in text and not over_two_pages(it, texts)]
+
+
+def over_two_pages(piece, texts):
+    """A drawing's text comes last on its page: so between the two parts of a paragraph that the page breaks."""
+    return any(
+        after.startswith(piece[cut:]) and piece[:cut] in before
+        for before, after in itertools.pairwise(texts)
+        for cut in range(1, len(piece))
+    )
 
 
 def test_code_is_complete_and_without_line_numbers(root, texts):
