@@ -1,4 +1,4 @@
-"""A wheel carries the data of `readyonce diagnose` and `readyonce explain`, and the guard; all else stands in pyproject.toml."""
+"""A wheel carries the data of the commands that read compiled data, and the guard; all else stands in pyproject.toml."""
 
 import sys
 from pathlib import Path
@@ -14,9 +14,9 @@ class WithData(build_py):
         super().run()
         if not self.editable_mode:
             sys.path.insert(0, str(ROOT / "scripts"))
-            from readyonce import compiled
+            from readyonce.publish import rule_cache
 
-            compiled.write_data(ROOT, Path(self.build_lib) / "readyonce" / "data")
+            rule_cache.write_data(ROOT, Path(self.build_lib) / "readyonce" / "packed")
             self.copy_file(str(ROOT / "snippets" / "guard" / "readyonce_guard.py"), self.build_lib)
 
 

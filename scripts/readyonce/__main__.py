@@ -2,7 +2,7 @@
 
 import sys
 
-from readyonce.cli import main
+from readyonce.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

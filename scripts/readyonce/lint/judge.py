@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from readyonce import diagnose
-from readyonce.facts import Condition, bounds, fits, given, holds, of_command, version
-from readyonce.lint.launch import SETTINGS, Launch, Option
-from readyonce.project import Language
-from readyonce.words import say
+from readyonce.data.facts import Condition, bounds, fits, given, holds, of_command, version
+from readyonce.data.project import Language
+from readyonce.data.words import say
+from readyonce.diagnose import engine
+from readyonce.launches.reader import SETTINGS, Launch, Option
 
 WORLDS = 64  # combinations of versions that are tried
 OLDEST = "0"
@@ -86,9 +86,22 @@ def judge(
     return found
 
 
+def judge_all(
+    rules: Mapping[str, Any],
+    launches: Iterable[Launch],
+    code: Iterable[tuple[str, str]],
+    versions: Mapping[str, str],
+    language: Language = "en",
+) -> list[Finding]:
+    """The findings for launches, in their order, then those for the Python that they name."""
+    answered: dict[Hashable, list[Judged]] = {}
+    found = [finding for launch in launches for finding in judge(rules, launch, versions, language, answered)]
+    return found + look(rules, code, language)
+
+
 def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: Language = "en") -> list[Finding]:
     """Notes on Python, (path, text) each, that can train wrong without an error: where to look, no diagnosis."""
-    looks = diagnose.looks_of(rules["incidents"])
+    looks = engine.looks_of(rules["incidents"])
     return [
         Finding(
             "note",
@@ -104,7 +117,7 @@ def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: La
             0,
         )
         for name, text in code
-        for place in diagnose.look(looks, text.encode(), language)
+        for place in engine.look(looks, text.encode(), language)
     ]
 
 

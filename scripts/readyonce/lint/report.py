@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from readyonce import __version__
+from readyonce.data.project import Language
+from readyonce.data.terminal import printable
+from readyonce.data.words import say
+from readyonce.launches.reader import Launch
 from readyonce.lint.judge import LEVELS, Finding
-from readyonce.lint.launch import Launch
-from readyonce.project import Language
-from readyonce.terminal import printable
-from readyonce.words import say
 
 LOUD = ("error", "warning")  # what makes the command fail
 _SARIF = {"error": "error", "warning": "warning", "note": "note", "not-covered": "note"}
@@ -21,6 +21,11 @@ _GITHUB = {"error": "error", "warning": "warning", "note": "notice", "not-covere
 def shown(findings: Sequence[Finding], everything: bool) -> list[Finding]:
     """Without `everything` no notes: what depends on something that a launch cannot show."""
     return [finding for finding in findings if everything or finding.level != "note"]
+
+
+def exit_code(findings: Sequence[Finding]) -> int:
+    """1 where there is an error or a warning."""
+    return int(any(finding.level in LOUD for finding in findings))
 
 
 def text(findings: Sequence[Finding], language: Language = "en") -> str:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import itertools
-import textwrap
 from collections.abc import Collection, Iterator
 
-from readyonce import articles
-from readyonce.catalog import MINIMAL, Observed
-from readyonce.conditions import in_words, part_in_words, parts
-from readyonce.links import run_address, run_id
-from readyonce.markup import chip, cite_all, number, table
+from readyonce.data import articles
+from readyonce.data.catalog import MINIMAL, Observed
+from readyonce.data.conditions import in_words, part_in_words, parts
+from readyonce.data.links import run_address, run_id
+from readyonce.data.markup import chip, cite_all, number, table
+from readyonce.data.schema import BASELINE, Affected, MinimalRun, Source
+from readyonce.data.verdicts import Judgement, judge
 from readyonce.pages.page import IncidentPage, Page
-from readyonce.schema import BASELINE, Affected, MinimalRun, Source
-from readyonce.verdicts import Judgement, judge
 
 IN_COLUMN = 90  # characters of a line of output in half a page
 SHOWN = 5  # runs below a claim; of more, those that came out otherwise
@@ -24,18 +23,20 @@ class Article(IncidentPage):
 
     def lead(self) -> str:
         """The id and the error, for the eye and for the search."""
-        return f"{chip(self.incident.id, 'id')} {' · '.join(self.you_see())}\n"
+        level = f"[{self.say('level-' + self.incident.level)}](../concepts/glossary.md#levels)"
+        return f"{chip(self.incident.id, 'id')} {' · '.join([*self.you_see(), level])}\n"
 
     def header(self) -> str:
         """The fix, ready to be copied; which versions it is for, how it ended, and where it was run."""
         reported = self.incident.meta.reported
-        current = self.incident.evidence.get("current")
-        run = self.incident.run(self.incident.meta.fix.variant, "current")
+        environment = self.incident.ran_in
+        run = self.incident.run(self.incident.meta.fix.variant or "", "current")
+        ended = run.outcome if run else "match" if self.incident.level == "reproduced" else ""
         return self.fill(
             "header.md",
             incident=self.incident,
             fix=articles.fix_of(self.catalog, self.incident),
-            verified=self.verified(current.environment, ended=run.outcome if run else "") if current else "",
+            verified=self.verified(environment, ended=ended) if environment else "",
             source=Source.model_validate({"link": reported.source, "says": self.incident.meta.title}),
         )
 
@@ -62,7 +63,7 @@ class Article(IncidentPage):
         first, *more = [line for line in run.said.splitlines() if line]
         telling = more[:1] if first.endswith(":") else [line for line in more if line.startswith("Greatest relative")]
         shown = [first, *telling]
-        return "\n".join(textwrap.shorten(line, IN_COLUMN, placeholder=" …") for line in shown)
+        return "\n".join(map(_cut, shown))
 
     def claims(self) -> str:
         """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""
@@ -157,7 +158,7 @@ class Article(IncidentPage):
     def _pairs(self) -> Iterator[tuple[str, str, str]]:
         """(file, variant as reported, variant with the fix) for the repro and for each framework's command."""
         fixed, variants = self.incident.meta.fix.variant, self.incident.variants
-        if variants[fixed].script == variants[BASELINE].script:
+        if fixed and variants[fixed].script == variants[BASELINE].script:
             yield variants[fixed].script, BASELINE, fixed
         for file in self.incident.meta.files:
             commands = [variant for variant in variants.values() if variant.script == file and variant.is_command]
@@ -181,6 +182,16 @@ class Article(IncidentPage):
             return self.say("not-run")
         cell = f"[{self.chip(run.outcome)}](#{run_id(run.variant, environment)})"
         return f"{cell} {number(run)}" if run.outcome == "diverge" else cell
+
+
+def _cut(line: str) -> str:
+    """The beginning of a line, as wide as the column: to a word's end, or within a path that takes most of it."""
+    line = " ".join(line.split())
+    if len(line) <= IN_COLUMN:
+        return line
+    begin = line[: IN_COLUMN - 2]
+    words = begin.rpartition(" ")[0]
+    return f"{words if len(words) > IN_COLUMN // 2 else begin} …"
 
 
 def runs_table(page: Page, runs: Collection[Observed], to: str = "") -> str:

@@ -1,5 +1,5 @@
-"""Files in git that are generated, in part or in full: front matter, navigation, lists of tags, README's table, and what
-repros have from `compare.py`."""
+"""Files in git that are generated, in part or in full: front matter, navigation, lists of tags, README's table, what
+repros have from `compare.py`, and the list of changes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from typing import Any
 
 import yaml
 
-from readyonce import links
-from readyonce.articles import section
-from readyonce.catalog import MINIMAL_RUNS, Catalog, Incident
-from readyonce.markup import code, table_row
+from readyonce.data import changes, links
+from readyonce.data.articles import section
+from readyonce.data.catalog import MINIMAL_RUNS, Catalog, Incident
+from readyonce.data.markup import code, table_row
+from readyonce.data.project import LANGUAGES, Language
+from readyonce.data.schema import FamilyFile
 from readyonce.pages.overview import first_sentence
 from readyonce.pages.page import IN_NAVIGATION, Page
-from readyonce.project import LANGUAGES, Language
-from readyonce.schema import BASELINE, FamilyFile
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
 COPIED = "# Copied from scripts/readyonce/compare.py, which `readyonce render` writes here.\n"
+UNTRANSLATED = "untranslated: "  # in the front matter of an article that stands here in the other language
 READMES: dict[str, Language] = {"README.md": "en", "README.zh-CN.md": "zh"}
 
 
@@ -33,7 +34,7 @@ def committed(catalog: Catalog) -> dict[Path, str]:
     for language in LANGUAGES:
         files |= Committed(catalog, language).pages()
     scripts = [path for incident in catalog.incidents.values() for path in incident.scripts]
-    for path in (*scripts, catalog.root / "scripts/readyonce/skeleton/repro.py"):
+    for path in (*scripts, catalog.root / "scripts/readyonce/cli/skeleton/repro.py"):
         if path.is_file() and COPIED in (text := catalog.text(path)):
             files[path] = with_compare(text)
     for name, language in READMES.items():
@@ -44,6 +45,8 @@ def committed(catalog: Catalog) -> dict[Path, str]:
         path = catalog.root / name
         if path.is_file():
             files[path] = Committed(catalog, "zh" if ".zh." in name else "en").with_navigation(catalog.text(path))
+    if (path := catalog.root / changes.FILE).is_file():
+        files[path] = changes.text(catalog)
     return files
 
 
@@ -52,7 +55,10 @@ class Committed(Page):
         docs, files = self.catalog.root / "docs" / self.language, {}
         for incident in self.catalog.incidents.values():
             path = docs / "incidents" / f"{incident.id}.md"
-            if path.is_file():
+            if incident.short and (text := self._untranslated(path)):
+                files[path] = self._with_front_matter(text, incident, untranslated=True)
+                files[path.with_suffix("") / "files.md"] = self.files_page(incident)
+            elif path.is_file():
                 files[path] = self._with_front_matter(self.catalog.text(path), incident)
                 files[path.with_suffix("") / "files.md"] = self.files_page(incident)
             book = path.with_suffix("") / "evidence.md"
@@ -65,6 +71,26 @@ class Committed(Page):
         if path.is_file():
             files[path] = self._with_listings(self.catalog.text(path))
         return files
+
+    def _untranslated(self, path: Path) -> str:
+        """The other language's article, where a short incident has none in this one, or one that was made so before."""
+        if path.is_file() and UNTRANSLATED not in self.catalog.text(path).partition("\n---\n")[0]:
+            return ""
+        other = (
+            self.catalog.root
+            / "docs"
+            / next(one for one in LANGUAGES if one != self.language)
+            / "incidents"
+            / path.name
+        )
+        text = without_front_matter(self.catalog.text(other)) if other.is_file() else ""
+        title, _, rest = text.partition("\n")
+        incident = self.catalog.incidents[path.stem]
+        return (
+            f"# {incident.meta.title[self.language]} {{#{path.stem.lower()}}}\n\n{self.say('untranslated')}\n{rest}"
+            if title
+            else ""
+        )
 
     def files_page(self, incident: Incident) -> str:
         """All files of an incident in full. In the article they would outweigh the rest."""
@@ -89,7 +115,9 @@ class Committed(Page):
             description=json.dumps(first_sentence(text), ensure_ascii=False),
         )
 
-    def _with_front_matter(self, text: str, incident: Incident, lab_book: bool = False) -> str:
+    def _with_front_matter(
+        self, text: str, incident: Incident, lab_book: bool = False, untranslated: bool = False
+    ) -> str:
         meta = incident.meta
         matter: dict[str, Any] = {
             "title": meta.short[self.language],
@@ -97,25 +125,28 @@ class Committed(Page):
             "description": meta.summary[self.language],
         }
         matter["titles"] = meta.short.model_dump()  # 404.html is one page for both languages
+        matter["incident"] = incident.id
         matter["tags"] = meta.tags.all(self.language)
         matter["search"] = {"boost": incident.meta.boost}
         if lab_book:  # who searches wants the article
             title = self.say("lab-book")
             description = self.after(links.label(incident.id, title), meta.title[self.language])
-            matter = {"title": title, "description": description, "search": {"boost": 0.05}}
+            matter = {"title": title, "description": description, "incident": incident.id, "search": {"boost": 0.05}}
+        if untranslated:
+            matter[UNTRANSLATED.strip(": ")] = True
         dumped = yaml.dump(matter, Dumper=Dumper, allow_unicode=True, sort_keys=False, width=10_000)
         return f"---\n{dumped}---\n\n{without_front_matter(text)}"
 
     def _with_listings(self, text: str) -> str:
-        """Each directive below a heading `{#framework}` and so on lists the tags of that kind."""
+        """Below each heading `{#framework}` and so on, one directive lists the tags of that kind; a merge may have left two."""
 
         def directive(found: re.Match[str]) -> str:
             incidents = self.catalog.incidents.values()
             names = {name for incident in incidents for name in incident.meta.tags.kind(found[2], self.language)}
-            return f"{found[1]}<!-- material/tags {{ include: {json.dumps(sorted(names), ensure_ascii=False)} }} -->"
+            return f"{found[1]}<!-- material/tags {{ include: {json.dumps(sorted(names), ensure_ascii=False)} }} -->\n"
 
         return re.sub(
-            r"(\{#(framework|strategy|hardware|symptom)\}\n\n(?:[^#<].*\n\n)*)<!-- material/tags\b.*?-->",
+            r"(\{#(framework|strategy|hardware|symptom)\}\n\n(?:[^#<].*\n\n)*)(?:<!-- material/tags\b.*?-->\n?)+(?=\n|\Z)",
             directive,
             text,
         )
@@ -125,12 +156,12 @@ class Committed(Page):
         rows, families = [], self.catalog.families
         for incident in self.catalog.incidents.values():
             outcomes = [code(families[name].title[self.language]) for name in incident.meta.errors if name in families]
-            outcomes = outcomes or [self.say("no-error", self.say(incident.meta.variants[BASELINE].outcome))]
+            outcomes = outcomes or [self.say("no-error", self.say(incident.outcome))]
             link = f"[{incident.id}](docs/{self.language}/incidents/{incident.id}.md)"
             rows.append([link, incident.meta.short[self.language], "<br>".join(outcomes)])
         made = "".join(map(table_row, rows))
         return re.sub(
-            r"(^\| --- \| --- \| --- \|\n)(?:\| \[RO-.*\n)*", lambda found: found[1] + made, text, flags=re.MULTILINE
+            r"(^\| --- \| --- \| --- \|\n)(?:\| \[[A-Z].*\n)*", lambda found: found[1] + made, text, flags=re.MULTILINE
         )
 
     def with_navigation(self, text: str) -> str:

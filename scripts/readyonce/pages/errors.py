@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from readyonce.links import run_address
-from readyonce.markup import cite_all, code, sections, table
+from readyonce.data.links import run_address
+from readyonce.data.markup import cite_all, code, sections, table
+from readyonce.data.schema import FamilyFile
 from readyonce.pages.page import IN_NAVIGATION, Page
-from readyonce.schema import FamilyFile
 
 
 class ErrorPage(Page):

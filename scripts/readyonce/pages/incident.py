@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from readyonce.catalog import Catalog, Incident
+from readyonce.data.catalog import Catalog, Incident
+from readyonce.data.project import Language
 from readyonce.pages.article import Article
 from readyonce.pages.lab_book import LabBook
-from readyonce.project import Language
 
 
 def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[str, str]:
@@ -17,9 +17,9 @@ def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[s
         "minimal.md": article.minimal(),
         "claims.md": article.claims(),
         "affected.md": article.affected(),
-        "strip.md": article.strip(),
-        "evidence.md": book.evidence(),
-        "numbers.md": book.numbers(),
     }
+    if incident.short:  # it has no lab book
+        return {f"{incident.id}/{name}": text for name, text in files.items()}
+    files |= {"strip.md": article.strip(), "evidence.md": book.evidence(), "numbers.md": book.numbers()}
     files |= dict(book.tables()) | dict(book.seen())
     return {f"{incident.id}/{name}": text for name, text in files.items()}

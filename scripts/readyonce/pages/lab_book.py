@@ -8,12 +8,13 @@ import json
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from readyonce import chart, hashes
-from readyonce.catalog import Variant
-from readyonce.links import in_environment, run_id
-from readyonce.markup import cite, code, number, percent, sections, table
+from readyonce.data import hashes
+from readyonce.data.catalog import Variant
+from readyonce.data.links import in_environment, run_id
+from readyonce.data.markup import cite, code, number, percent, sections, table
+from readyonce.data.schema import SILENT, Evidence, Matrix, Run, Text
+from readyonce.pages import chart
 from readyonce.pages.page import IncidentPage
-from readyonce.schema import SILENT, Evidence, Matrix, Run, Text
 
 IN_LINE = 145  # characters of a message's line, where its first two are shown in short
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import posixpath
 import re
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
-from readyonce import history, news
-from readyonce.catalog import Incident
-from readyonce.links import run_address
-from readyonce.markup import code, number, percent, sections, table
+from readyonce.data.catalog import Incident
+from readyonce.data.links import run_address
+from readyonce.data.markup import code, number, percent, sections, table
+from readyonce.data.schema import SILENT, Change
+from readyonce.data.verdicts import judge
 from readyonce.pages.lab_book import wrong
 from readyonce.pages.page import IN_NAVIGATION, Page
-from readyonce.schema import SILENT
-from readyonce.verdicts import judge
 
 LATELY = 20  # rows on the page of what changed
 
@@ -77,6 +76,17 @@ class Overview(Page):
                 fix = self.after(f"**{self.say('fix')}**", family.card.fix[self.language])
                 text = f"{family.card.strategy[self.language]}<br>{fix}"
                 cards.append((self.family_link(name, "errors/"), text, self._on_card(self.catalog.about(name), name)))
+        named = {name for name, family in self.catalog.families.items() if family.card}
+        if others := [incident for incident in self.with_error if named.isdisjoint(incident.meta.errors)]:
+            head = f"[{self.say('other-errors')}](errors/index.md)"
+            errors = dict.fromkeys(name for incident in others for name in incident.meta.errors)
+            texts = {
+                name: self.catalog.families[name].title[self.language]
+                for name in errors
+                if name in self.catalog.families
+            }
+            listed = "<br>".join(f"[{text}](incidents/index.md#{name})" for name, text in texts.items())
+            cards.append((head, self.say("by-text"), listed if self.many else self._on_card(others, "")))
         if self.silent:
             head = f"[{self.say('silent')}](symptoms.md)"
             cards.append((head, self.say("by-symptom"), self._on_card(self.silent, "silent")))
@@ -96,43 +106,42 @@ class Overview(Page):
 
     def changes(self) -> str:
         """What changed lately for readers, a row for each day and incident."""
-        if history.changes(self.catalog.root) is None:
-            return f"{self.say('no-history')}\n"
+        days: dict[tuple[str, str], list[Change]] = {}
+        for id in self.catalog.incidents:
+            for change in self.catalog.changes.get(id, []):
+                days.setdefault((change.date, id), []).append(change)
         rows = [
-            [
-                f"<time>{change.day}</time>",
-                f"[{change.incident}](incidents/{change.incident}.md)",
-                "<br>".join(self._told(change)),
-            ]
-            for change in itertools.islice(news.news(self.catalog.root), LATELY)
-            if change.incident in self.catalog.incidents
+            [f"<time>{day}</time>", f"[{id}](incidents/{id}.md)", "<br>".join(self._changed(id, days[day, id]))]
+            for day, id in sorted(days, key=itemgetter(0), reverse=True)[:LATELY]
         ]
-        return table([self.head("date", "incident", "change"), *rows]) if rows else f"{self.say('no-news')}\n"
+        return table([self.head("date", "incident", "change"), *rows])
 
-    def _told(self, change: news.News) -> Iterator[str]:
-        incident = self.catalog.incidents[change.incident]
-        if change.before is None:
-            yield self.say("news-incident", incident.meta.title[self.language])
-        if change.fixed:
-            yield self.say("news-fix", code(change.after.fix.option or change.after.fix.code or ""))
-        if change.affected and change.before:
-            ranges = (f"{code(entry.package or '')} {self.range(entry)}" for entry in change.affected)
+    def _changed(self, id: str, changes: list[Change]) -> Iterator[str]:
+        """What one day changed of one incident."""
+        meta = self.catalog.incidents[id].meta
+        if new := changes[0] is self.catalog.changes[id][0]:
+            yield self.say("news-incident", meta.title[self.language])
+        elif fixes := [change.fix for change in changes if change.fix]:
+            yield self.say("news-fix", code(fixes[-1]))
+        if not new and (ranges := [code(change.affected) for change in changes if change.affected]):
             yield self.say("news-affected", self.joined("semicolon", ranges))
-        judged = {name: pair for name, pair in change.verdicts.items() if name in incident.meta.claims}
-        for name, (before, after) in judged.items():
-            if before:
-                text = (
-                    f"[{incident.meta.claims[name].text[self.language]}](incidents/{change.incident}.md#claim-{name})"
-                )
-                yield self.say("news-verdict", text, self.say(before), self.say(after))
-        if count := sum(before is None for before, _ in judged.values()):
+        judged = [change for change in changes if change.claim in meta.claims]
+        for change in judged:
+            if change.claim and change.before:
+                text = f"[{meta.claims[change.claim].text[self.language]}](incidents/{id}.md#claim-{change.claim})"
+                yield self.say("news-verdict", text, self.say(change.before), self.say(change.after or ""))
+        if count := sum(change.before is None for change in judged):
             yield self.say("news-claims", count)
-        for environment, outcomes in change.runs.items():
-            ended = self.joined("between", (f"{self.say(o)} {n}" for o, n in sorted(outcomes.items())))
-            yield self.say("news-runs", outcomes.total(), code(environment), ended)
-        for (environment, variant), (was, is_now) in change.turned.items():
-            run = f"[{code(variant)}](incidents/{run_address(change.incident, variant, environment)})"
-            yield self.say("news-turned", run, code(environment), self.say(was), self.say(is_now))
+        for change in changes:
+            if change.runs:
+                ended = self.joined("between", (f"{self.say(o)} {n}" for o, n in sorted(change.new.items())))
+                yield self.say("news-runs", sum(change.new.values()), code(change.runs), ended)
+            if change.run:
+                variant, environment = change.run.split("@")
+                run = f"[{code(variant)}](incidents/{run_address(id, variant, environment)})"
+                yield self.say(
+                    "news-turned", run, code(environment), self.say(change.before or ""), self.say(change.after or "")
+                )
 
     def advice(self, incidents: Iterable[Incident]) -> str:
         """Every claim of these incidents, a section each: never follow it, follow it only if, it is true, or nothing settles it.

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import jinja2
 
-from readyonce.catalog import Catalog, Incident, Variant, imports
-from readyonce.markup import chip, code
-from readyonce.project import Language
-from readyonce.schema import BASELINE, Affected, Environment, FamilyFile
-from readyonce.verdicts import Judgement
-from readyonce.words import say
+from readyonce.data.catalog import MINIMAL, Catalog, Incident, Variant, imports
+from readyonce.data.markup import chip, code
+from readyonce.data.project import Language
+from readyonce.data.schema import Affected, Environment, FamilyFile
+from readyonce.data.verdicts import Judgement
+from readyonce.data.words import say
 
 STALE_AFTER = 180  # days until a page says that its evidence is old
 IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
@@ -109,9 +109,7 @@ class IncidentPage(Page):
         """Its errors; where there is none, how the reported run ends."""
         if not self.incident.silent:
             return [self.family_link(name, "../errors/") for name in self.incident.meta.errors]
-        variants = self.incident.meta.variants
-        outcome = variants[BASELINE].outcome if BASELINE in variants else "diverge"
-        return [f"[{self.say('no-error', self.chip(outcome))}](../already-trained.md)"]
+        return [f"[{self.say('no-error', self.chip(self.incident.outcome))}](../already-trained.md)"]
 
     def affected_packages(self) -> str:
         return self.joined(
@@ -121,6 +119,7 @@ class IncidentPage(Page):
     def verified(self, environment: Environment, up: str = "../", ended: str = "") -> str:
         """Date, versions and device, and how it ended. Of the versions, those that the repros run there import, if any are."""
         files = [name for name, where in self.incident.meta.files.items() if environment.name in where]
+        files = files or [MINIMAL]
         versions = (f"{name} {environment.versions[name]}" for name in self.imported(files, environment))
         figures = environment.model_dump(exclude={"versions"}) | {"device": environment.device.upper()}
         how = self.chip(ended) if ended else self.say("verified")
@@ -140,8 +139,8 @@ class IncidentPage(Page):
         """Whether the evidence is old at the build's date (SOURCE_DATE_EPOCH, where set)."""
         epoch = os.environ.get("SOURCE_DATE_EPOCH")
         today = datetime.datetime.fromtimestamp(int(epoch), datetime.UTC).date() if epoch else datetime.date.today()
-        recorded = datetime.date.fromisoformat(self.incident.evidence["current"].environment.date)
-        return (today - recorded).days > STALE_AFTER
+        ran = self.incident.ran_in
+        return ran is not None and (today - datetime.date.fromisoformat(ran.date)).days > STALE_AFTER
 
     def ran(self, environment: str) -> bool:
         return environment in self.incident.evidence and environment not in self.incident.not_run

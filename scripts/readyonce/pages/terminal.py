@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import textwrap
 
-from readyonce import articles, frameworks
-from readyonce.catalog import Catalog
+from readyonce.data import articles, frameworks
+from readyonce.data.catalog import Catalog
+from readyonce.data.project import Language
+from readyonce.data.terminal import printable
 from readyonce.pages.committed import Committed, without_front_matter
 from readyonce.pages.incident import includes
-from readyonce.project import Language
-from readyonce.terminal import printable
 
 
 def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) -> str:
@@ -22,7 +22,7 @@ def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) ->
     stacks |= {name: stacks[name.replace("-first.md", ".md")] for name in stacks if name.endswith("-first.md")}
     made = includes(catalog, incident, language) | stacks
     files = Committed(catalog, language).files_page(incident)
-    parts = (path.read_text(encoding="utf-8"), lab_book.read_text(encoding="utf-8"), files)
+    parts = [page.read_text(encoding="utf-8") for page in (path, lab_book) if page.is_file()] + [files]
     text = "\n".join(map(without_front_matter, parts))
     return _plain(printable(_filled(catalog, text, made, language)), colour)
 
@@ -32,7 +32,7 @@ def listing(catalog: Catalog, language: Language) -> str:
     lines = []
     for incident in catalog.incidents.values():
         titles = [catalog.families[name].title[language] for name in incident.meta.errors]
-        lines.append(f"{incident.id}  {incident.meta.short[language]}")
+        lines.append(f"{incident.id}  {incident.named(language)}")
         lines.append(f"         {', '.join(titles) or incident.meta.title[language]}")
     return "".join(f"{line}\n" for line in lines)
 

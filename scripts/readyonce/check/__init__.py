@@ -1,0 +1,1 @@
+"""What `readyonce check` asks of the catalogue and its pages."""

@@ -1,0 +1,34 @@
+"""The command `lint`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+
+from readyonce.cli.output import ended
+from readyonce.launches.reader import Reader
+from readyonce.lint import inputs, judge, report
+from readyonce.lint.judge import Finding
+from readyonce.publish import rule_cache
+
+
+def lint(options: argparse.Namespace) -> int:
+    rules = rule_cache.lint_rules()
+    faults: list[str] = []
+    versions = inputs.releases(options.python, options.with_)
+    reader = Reader(rules["stacks"])
+    launches, files = inputs.launches(reader, options.files, options.words, faults)
+    findings = judge.judge_all(rules, launches, reader.code(), versions, options.lang)
+    shown = report.shown(findings, options.all)
+    forms: dict[str, Callable[[list[Finding]], str]] = {
+        "text": partial(report.text, language=options.lang),
+        "json": report.as_json,
+        "github": report.github,
+        "sarif": partial(report.sarif, site=rules["site"]),
+    }
+    if shown or options.format == "sarif":  # a file of SARIF has something to say of nothing, too
+        print(forms[options.format](shown))
+    if options.format == "text":
+        print(report.summary(findings, launches, files, options.all, options.lang))
+    return ended(report.exit_code(findings), faults)

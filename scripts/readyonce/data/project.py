@@ -1,0 +1,67 @@
+"""Where the project is, its languages, and files that are written whole or not at all. Needs nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+Language = Literal["en", "zh"]
+LANGUAGES: tuple[Language, ...] = ("en", "zh")
+INCIDENT_FOLDERS = "[A-Z]*-[0-9][0-9][0-9][0-9]"  # as a glob
+PACKED = Path(__file__).parents[1] / "packed"  # what a wheel carries of the project; `publish.rule_cache` writes it
+
+
+def find() -> Path | None:
+    """$READYONCE_ROOT, else the nearest folder upwards with `snippets/` and `docs/`."""
+    if named := os.environ.get("READYONCE_ROOT"):
+        return Path(named).resolve()
+    here = Path.cwd()
+    for folder in (here, *here.parents, *Path(__file__).resolve().parents):
+        if (folder / "snippets" / "errors").is_dir() and (folder / "docs").is_dir():
+            return folder
+    return None
+
+
+def write_whole(path: Path, content: str | bytes) -> None:
+    """In one step: who reads it meanwhile, writes it too or is killed never sees, makes or leaves half of it."""
+    data = content if isinstance(content, bytes) else content.encode()
+    if path.exists() and not path.is_file():  # a pipe or a device, such as /dev/null, is written to and stays
+        path.write_bytes(data)
+        return
+    path = Path(os.path.realpath(path))  # a link stays, and leads to the new file
+    fresh = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.new")
+    try:
+        with fresh.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())  # or a power cut could leave the new name with nothing in it
+        if path.exists():
+            fresh.chmod(path.stat().st_mode)  # who may read it stays as it was
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+    for left in path.parent.glob("*.new"):  # by one that was killed; other files may end in `.new` too
+        with contextlib.suppress(OSError):  # another was quicker
+            if _OURS.search(left.name) and left.stat().st_mtime < time.time() - 60:
+                left.unlink()
+
+
+_OURS = re.compile(r"\.\d+-\d{6,}\.new$")
+
+
+@contextlib.contextmanager
+def one_at_a_time(place: Path) -> Iterator[None]:
+    """Of the processes that share this folder, on one machine or on several, one makes it; the others wait."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f"{place.name}.lock").open("w") as lock:
+        with contextlib.suppress(ImportError):  # Windows has no such locks
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)  # given back with the file, however its holder ends
+        yield

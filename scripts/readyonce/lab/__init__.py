@@ -1,0 +1,1 @@
+"""Runs: environments, launches, evidence and its address."""

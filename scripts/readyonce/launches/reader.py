@@ -1,0 +1,680 @@
+"""What launches a file holds, and what each of them sets: options by name, each with its file and line.
+
+Shell scripts, Markdown with commands, YAML and JSON of frameworks, accelerate and DeepSpeed, literals in Python; one
+follows what another names. `gradient_checkpointing_kwargs={"use_reentrant": False}`, its JSON behind an option and its YAML
+are one option, `gradient_checkpointing_kwargs.use_reentrant`.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from readyonce.launches import shell
+from readyonce.launches.shell import SPEAKING, Unreadable, Word
+
+if TYPE_CHECKING:
+    import yaml
+
+SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
+BLOCK = 1 << 16
+LOOKED = 2000  # characters of a line, where no launch could be read
+WRITTEN = 400  # characters of an option that is quoted
+KEYS = 20_000  # that one of them may hold; aliases count as often as they are used
+NESTED = 40
+TOO_MUCH = f"it holds more than {KEYS:,} values, or is nested more than {NESTED} deep"
+SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
+LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
+# What starts each process itself, and the options by which it is told how many.
+STARTERS: dict[str, tuple[str, ...]] = {"srun": ("ntasks", "n"), "mpirun": ("np", "n"), "mpiexec": ("np", "n")}
+PYTHON = re.compile(r"python[\d.]*")
+FLAG = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*", re.DOTALL)  # of Python itself
+DASHED = re.compile(r"--?[A-Za-z]")
+UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*|`.*`")
+# Options of launchers that name the processes of one machine.
+PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
+NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
+KWARGS = "gradient_checkpointing_kwargs"
+# The options that say how activations are checkpointed, the most telling first.
+SETTINGS = (
+    "use_reentrant",
+    f"{KWARGS}.use_reentrant",
+    "activation_checkpointing_kwargs.use_reentrant",
+    "use_reentrant_gc",
+    "gradient_checkpointing",
+    "activation_checkpointing",
+)
+CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
+DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
+
+
+class Option(NamedTuple):
+    value: str | None  # None: set, but what to is not known
+    file: str
+    line: int
+    written: str = ""  # name and value as they stand there, on one line; empty where that is not known or long
+    inside: bool = False  # a variable holds it, with others: there it may be written in other quotes
+    style: Literal["bash", "yaml", "json", "python"] = "bash"  # how options are written there
+
+
+class Launch:
+    """One command that trains. `options` without dashes, `_` for `-`; a flag alone is `true`."""
+
+    def __init__(
+        self,
+        command: str,  # its first words, as they are shown
+        file: str,
+        line: int,
+        options: dict[str, Option] | None = None,
+        launcher: str | None = None,
+        frameworks: Sequence[str] = (),  # whose rules read it, the most special first
+        unseen: str = "",  # the word that looks like a launch, where no launch could be read at all
+    ):
+        self.command, self.file, self.line, self.options = command, file, line, options or {}
+        self.launcher, self.frameworks, self.unseen = launcher, list(frameworks), unseen
+        self.processes: int | None = None
+        self.unread: list[str] = []  # what it names and could not be read
+        self.blind = False  # its own configuration is among that
+
+
+def readable(name: str) -> bool:
+    """Whether a file in a folder can hold a launch, by its name."""
+    suffix = Path(name).suffix.lower()
+    return suffix in (".yaml", ".yml", ".json", ".py", ".md", ".rst", *SHELLS[:-1])
+
+
+class Reader:
+    """Reads files; `frameworks` are those of the compiled rules."""
+
+    def __init__(self, frameworks: Mapping[str, Mapping[str, Any]]):
+        self.frameworks = frameworks
+        self.commands = [(command, key) for key, framework in frameworks.items() for command in framework["commands"]]
+        self.firsts = {command.split()[0] for command, _ in self.commands} - {"python"}
+        # Words of which a script that launches anything has one: most scripts have none, and are not read.
+        self.hints = {
+            *LAUNCHERS,
+            *(command.split()[-command.startswith("python")].replace("-", "_") for command, _ in self.commands),
+        }
+        self.hints |= {mark.partition(".")[0] for mark in frameworks["transformers"]["marks"]}
+        self.python: dict[str, None] = {}  # the Python files that were read
+        self.asked = {framework["processes"] for framework in frameworks.values() if framework["processes"]}
+
+    def file(self, name: str) -> list[Launch]:
+        suffix = os.path.splitext(name)[1].lower()
+        if suffix in (".yaml", ".yml", ".json"):
+            text = _text(name)
+            return self._configuration(name, _flat(name, text)) or self._unseen(name, text)
+        if suffix == ".py":
+            return self._python(name, self._code(name))
+        text = _text(name, shell.SIZE)
+        if suffix in (".md", ".rst"):
+            text = _fenced(text)
+        elif suffix not in SHELLS and not text.startswith("#!"):
+            raise Unreadable("it is no shell script, YAML, JSON, Python or Markdown file, by its name")
+        return self.script(name, text)
+
+    def script(self, name: str, text: str, folder: Path | None = None) -> list[Launch]:
+        """The launches of a shell script; what it names is looked for in `folder`, if not in the script's own."""
+        if not any(map(text.replace("-", "_").__contains__, self.hints)):
+            return []
+        found = []
+        for command in shell.commands(text, asked=self.asked):
+            if launch := self.words(name, command.words, command.environment, folder):
+                found.append(launch)
+        return found or self._unseen(name, text)
+
+    @cached_property
+    def _looks(self) -> re.Pattern[str]:
+        """What a launch begins with, in a text of which none could be read: behind ssh, in a here-document."""
+        starts = sorted(
+            re.escape(command).replace("\\ ", "[ \\t]+")
+            for command, _ in self.commands
+            if not command.startswith("python")
+        )
+        starts += ["torchrun", r"torch\.distributed\.(?:run|launch)", r"accelerate[ \t]+launch"]
+        starts.append(r"deepspeed(?=[ \t].{0,200}(?:\.py|\\)(?:\s|$))")  # and no `pip install deepspeed`
+        return re.compile(rf"(?<![\w./-])(?<!-v )(?:{'|'.join(starts)})(?=[ \t]+\S)", re.ASCII)
+
+    def _unseen(self, name: str, text: str) -> list[Launch]:
+        """The first word that looks like a launch: silence would read as a pass."""
+        for number, line in enumerate(text.split("\n"), 1):
+            first = line.strip(" \t").replace("\t", " ").partition(" ")[0]
+            if (match := self._looks.search(line[:LOOKED])) and not first.startswith("#") and first not in SPEAKING:
+                return [Launch(match[0], name, number, unseen=match[0])]
+        return []
+
+    def words(
+        self, name: str, words: Sequence[Word], environment: Mapping[str, str | None] = {}, folder: Path | None = None
+    ) -> Launch | None:
+        """The launch that a simple command is, if it is one."""
+        at = next((i for i, word in enumerate(words) if self._starts(words, i)), None)
+        if at is None or words[0].text in SPEAKING:
+            return None
+        ahead, words = words[:at], words[at:]
+        launcher, before, rest = self._launched(words)
+        if not rest:
+            return None
+        says = " ".join(_base(word.text) if i == 0 else word.text for i, word in enumerate(rest[:4]))
+        own = next((key for command, key in self.commands if _begins(says, command)), None)
+        options, positional = _options(name, rest)
+        launch = Launch(says, name, words[0].line, options, launcher)
+        trains = self._trains(launch) or "deepspeed" in options
+        if own is None and launcher is None and not (trains and rest[0].text == "python"):
+            return None  # python x.py: nothing tells that it trains
+        starter = None
+        if launcher is None:
+            starter = next((i for i, word in enumerate(ahead) if _base(word.text) in STARTERS), None)
+        if starter is not None:
+            launch.launcher, before = _base(ahead[starter].text), list(ahead[starter + 1 :])
+        of_launcher, _ = _options(name, before)
+        self._processes(launch, of_launcher, environment, own)
+        for key, option in of_launcher.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
+            launch.options.setdefault(f"launch.{key}", option)
+        self._follow(launch, positional, os.fspath(folder or os.path.dirname(name)))
+        own = own or self._by_keys(launch.options)
+        if "python.accelerator" in launch.options and own is None:  # a loop of its own: nothing is the Trainer's
+            return launch
+        for word in positional[2:]:  # after what is started: a variable that nobody sets may hold any option
+            if word.text == "..." or (not word.known and UNSET.fullmatch(word.text)):
+                launch.unread.append(word.text)
+                launch.blind = True
+        self._told(launch, own)
+        return launch
+
+    def _starts(self, words: Sequence[Word], at: int) -> bool:
+        text = _base(words[at].text)
+        following = words[at + 1].text if at + 1 < len(words) else ""
+        if text == "accelerate":
+            return following == "launch"
+        if PYTHON.fullmatch(text):
+            started = _started(words, at)
+            return started < len(words) and (words[started].text == "-m" or words[started].text.endswith(".py"))
+        return bool(following) and (text in LAUNCHERS or text in self.firsts)
+
+    def _launched(self, words: Sequence[Word]) -> tuple[str | None, list[Word], list[Word]]:
+        """The launcher, its own options, and the command that it starts, written as `python -m ...` or `python x.py`."""
+        first, launcher, at = _base(words[0].text), None, 1
+        python = Word("python", words[0].line)
+        if PYTHON.fullmatch(first):
+            at = _started(words, 0)
+            if words[at].text == "-m" and at + 1 < len(words) and words[at + 1].text in LAUNCHERS:
+                launcher, at = words[at + 1].text, at + 2
+            else:
+                return None, [], [python, *words[at:]]
+        elif first in LAUNCHERS:
+            launcher, at = first, 2 if first == "accelerate" else 1
+        else:
+            return None, [], list(words)
+        for i in range(at, len(words)):
+            text = words[i].text
+            if text in ("-m", "--module"):
+                return launcher, list(words[at:i]), [python, Word("-m", words[i].line), *words[i + 1 :]]
+            if text.endswith(".py"):
+                return launcher, list(words[at:i]), [python, *words[i:]]
+            if _base(text) in self.firsts:
+                return launcher, list(words[at:i]), list(words[i:])
+        return launcher, list(words[at:]), []
+
+    def _by_keys(self, options: Mapping[str, Option]) -> str | None:
+        """The framework whose own options are all there, however it is started."""
+        keys = {key.partition(".")[0] for key in options}
+        return next(
+            (key for key, framework in self.frameworks.items() if framework["keys"] and set(framework["keys"]) <= keys),
+            None,
+        )
+
+    def _trains(self, launch: Launch) -> bool:
+        return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
+
+    def _processes(
+        self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping[str, str | None], own: str | None
+    ) -> None:
+        said = ahead if launch.launcher else launch.options
+        for key in (*STARTERS.get(launch.launcher or "", ()), *PROCESSES):
+            if key in said:
+                launch.processes = _number(said[key].value)
+                per_node = key not in ("num_processes", "ntasks", "n", "np")
+                if (
+                    launch.processes == 1
+                    and per_node
+                    and any(name in said and said[name].value != "1" for name in NODES)
+                ):
+                    launch.processes = None  # one on each of several machines
+                return
+        if launch.launcher is None and own is None:
+            launch.processes = 1  # python x.py
+        elif launch.launcher is None and own and (variable := self.frameworks[own]["processes"]):
+            launch.processes = _number(environment.get(variable, "1"))
+
+    def _follow(self, launch: Launch, positional: Sequence[Word], folder: str) -> None:
+        """The files that it names: its own configuration, accelerate's, DeepSpeed's, and the Python that it starts."""
+        named = [word for word in positional if word.text.endswith((".yaml", ".yml", ".json"))]
+        named += [
+            Word(config.value, config.line)
+            for key in ("config", "config_yaml")
+            if (config := launch.options.get(key)) and config.value
+        ]
+        for word in named:
+            if path := self._found(launch, word, folder):
+                for key, setting in _flat(path, _text(path)).items():
+                    launch.options.setdefault(key, setting)
+            else:
+                launch.blind = True
+        if option := launch.options.get("launch.config_file"):
+            path = self._found(launch, Word(option.value, option.line), folder) if option.value else None
+            for key, setting in _flat(path, _text(path)).items() if path else ():
+                launch.options.setdefault(f"launch.{key}", setting)
+            if path is None:  # it may say FSDP, or anything else
+                launch.options.setdefault("fsdp", option._replace(value=None))
+        _accelerate(launch)
+        for key in CONFIGS:
+            option = launch.options.get(key) or launch.options.get(f"launch.{key}")
+            if option and option.value and option.value.lstrip().startswith("{"):
+                flat = _flat(option.file, option.value, option.line)
+            elif option and option.value and option.value.endswith(".json"):
+                path = self._found(launch, Word(option.value, option.line), folder)
+                flat = _flat(path, _text(path)) if path else {}
+            else:
+                continue
+            launch.options.setdefault("deepspeed", option)
+            for name, setting in flat.items():
+                launch.options.setdefault(f"deepspeed.{name}", setting)
+            if flat:
+                launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
+        for word in positional:
+            if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
+                literal = literals(path, self._code(path))
+                is_on = "gradient_checkpointing" in {**launch.options, **literal}
+                for key, setting in literal.items():  # where nothing switches it on, a default decides
+                    unknown = key.startswith(KWARGS) and not is_on
+                    launch.options.setdefault(key, setting._replace(value=None) if unknown else setting)
+
+    def _found(self, launch: Launch, word: Word, folder: str) -> str | None:
+        """A file that is named: as it stands, from the script's folder, or from one above it."""
+        tries = [word.text] if word.known and len(word.text) < 500 else []
+        if tries and not os.path.isabs(word.text):
+            tries += [os.path.join(base, word.text) for base in [folder, *map(str, _above(os.path.abspath(folder)))]]
+        for path in tries:
+            if os.path.isfile(path):
+                return path
+        launch.unread.append(word.text)
+        return None
+
+    def _told(self, launch: Launch, own: str | None) -> None:
+        names = [own] if own else []
+        if own is None and self._trains(launch):
+            names = ["transformers"]
+        while names and (base := self.frameworks[names[-1]]["base"]):
+            names.append(base)
+        launch.frameworks = names
+
+    def _configuration(self, name: str, flat: dict[str, Option]) -> list[Launch]:
+        """A framework's own YAML or JSON, which is a launch; of DeepSpeed's and accelerate's, nothing is one alone."""
+        own = self._by_keys(flat)
+        if own is None:
+            return []
+        launch = Launch(self.frameworks[own]["title"], name, 1, flat)
+        self._follow(launch, [], os.path.dirname(name))
+        self._told(launch, own)
+        return [launch]
+
+    def _code(self, path: str) -> str:
+        text = _text(path)
+        self.python.setdefault(os.path.normpath(path))
+        return text
+
+    def code(self) -> Iterator[tuple[str, str]]:
+        """(path, text) of each Python file that was read: it is read again, since of a folder's all texts are too many to keep."""
+        return ((path, _text(path)) for path in self.python)
+
+    def _python(self, name: str, text: str) -> list[Launch]:
+        if not re.search("gradient_checkpointing|DDP|DistributedDataParallel", text):
+            return []
+        found = literals(name, text)
+        if not any(
+            key in found
+            for key in ("gradient_checkpointing", "gradient_checkpointing_kwargs.use_reentrant", "python.ddp")
+        ):
+            return []
+        launch = Launch(os.path.basename(name), name, 1, found)
+        self._follow(launch, [], os.path.dirname(name))
+        launch.frameworks = ["transformers"]
+        return [launch]
+
+
+def _accelerate(launch: Launch) -> None:
+    """What accelerate's options and file say, in the words of the others."""
+    own = {key.removeprefix("launch."): option for key, option in launch.options.items() if key.startswith("launch.")}
+    kind = own.get("distributed_type")
+    if kind and kind.value:
+        name = DISTRIBUTED.get(kind.value.upper())
+        if name:
+            launch.options.setdefault(name, Option("true", kind.file, kind.line))
+        if kind.value.upper() == "NO":
+            launch.processes = 1
+    for name in ("use_deepspeed", "use_fsdp", "use_megatron_lm"):
+        if name in own:
+            launch.options.setdefault(name.removeprefix("use_").removesuffix("_lm"), own[name])
+    for name in ("zero_stage", "deepspeed_config.zero_stage"):
+        if name in own:
+            launch.options.setdefault("deepspeed.zero_optimization.stage", own[name])
+    if file := own.get("deepspeed_config.deepspeed_config_file"):
+        launch.options.setdefault("deepspeed_config_file", file)
+    for name in ("fsdp_version", "fsdp_config.fsdp_version"):
+        if name in own:
+            launch.options.setdefault("fsdp_version", own[name])
+    if "num_processes" in own and launch.processes is None:
+        launch.processes = _number(own["num_processes"].value)
+
+
+def _started(words: Sequence[Word], at: int) -> int:
+    """Where the `-m` or the script of a Python stands, behind Python's own flags."""
+    at += 1
+    while at < len(words) and FLAG.fullmatch(words[at].text):
+        at += 2 if words[at].text in ("-X", "-W") else 1
+    return at
+
+
+@lru_cache(maxsize=1024)
+def _above(folder: str) -> list[Path]:
+    return list(Path(folder).resolve().parents)[:4]
+
+
+def _begins(says: str, command: str) -> bool:
+    return f"{says} ".startswith(f"{command} ") or says.startswith(f"{command}.")
+
+
+def _base(text: str) -> str:
+    return text.rsplit("/", 1)[-1]
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdecimal() and len(text) < 7 else None
+
+
+def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[Word]]:
+    """Options by name, and the words that belong to none."""
+    found: dict[str, Option] = {}
+    positional: list[Word] = []
+    i = 0
+    while i < len(words):
+        word = words[i]
+        i += 1
+        if not DASHED.match(word.text):
+            positional.append(word)
+            continue
+        key, sign, value = word.text.lstrip("-").partition("=")
+        known, parts = word.known, [word]
+        if not sign and i < len(words) and not DASHED.match(words[i].text):
+            value, known = words[i].text, words[i].known
+            if "." in key or not value.endswith(".py"):
+                parts.append(words[i])
+                i += 1
+            else:
+                value = ""  # a flag before the script
+        inside = not (word.written.startswith("-") and parts[-1].written)
+        written = _on_one_line(" ".join(shlex.quote(it.text) if inside else it.written for it in parts))
+        option = Option(None, name, word.line, written, inside)
+        _put(found, key.replace("-", "_"), value if known else None, sign, option)
+    return found, positional
+
+
+def _put(found: dict[str, Option], key: str, value: str | None, sign: str, option: Option) -> None:
+    if value is not None and value.lstrip().startswith("{") and key not in CONFIGS:
+        try:
+            for inner, setting in _flat(option.file, value, option.line).items():
+                found[f"{key}.{inner}"] = option._replace(value=setting.value)
+            return
+        except Unreadable:
+            value = None
+    found[key] = option._replace(value="true" if value == "" and not sign else value)
+
+
+def _on_one_line(written: str) -> str:
+    """Empty where it is long, and where it has a comment, which would take along what comes after it."""
+    long = len(written) > WRITTEN
+    return "" if long or re.search(r"#[^\n]*\n", written) else written.replace("\n", " ")
+
+
+def _text(path: str, limit: int = SIZE) -> str:
+    with open(path, "rb") as file:
+        data = file.read(BLOCK)  # to make room for `limit` takes longer than to read a script
+        if len(data) == BLOCK:
+            data += file.read(limit + 1 - BLOCK)
+    if len(data) > limit:
+        raise Unreadable(f"it is larger than {limit >> 20} MiB: give the launch alone")
+    if b"\0" in data:
+        raise Unreadable("it is no text: it holds zero bytes")
+    return data.decode("utf-8", "replace").lstrip("\ufeff")
+
+
+def _fenced(text: str) -> str:
+    """The commands of a Markdown page; all other lines are empty, so that the numbers stay."""
+    made, inside = [], None
+    for line in text.split("\n"):
+        fence = re.match(r"\s*(`{3,}|~{3,})\s*(\w*)", line)
+        if inside is None and fence:
+            inside = fence[1][0] * 3, fence[2].lower() in ("", "bash", "sh", "shell", "console", "zsh")
+            made.append("")
+        elif inside and line.strip().startswith(inside[0]):
+            inside = None
+            made.append("")
+        else:
+            made.append(re.sub(r"^\s*\$ ", "", line) if inside and inside[1] else "")
+    return "\n".join(made)
+
+
+# ------------------------------------------------------------------------------ YAML, JSON and Python
+
+
+@lru_cache(1)
+def _loader() -> Any:
+    """PyYAML's loader, in C where there is one, that ends at a depth at which composing would end the process."""
+    import yaml  # it takes longer to load than most launches to read
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        depth = 0
+
+        # Called for every node, before what is in it is read.
+        def descend_resolver(self, parent: yaml.Node, index: object) -> None:
+            self.depth += 1
+            if self.depth > NESTED:
+                mark: Any = parent.start_mark
+                raise yaml.MarkedYAMLError(problem=TOO_MUCH, problem_mark=mark)
+
+        def ascend_resolver(self) -> None:
+            self.depth -= 1
+
+    return Loader
+
+
+def _flat(name: str, text: str, first_line: int | None = None) -> dict[str, Option]:
+    """`{a: {b: 1}}` → `a.b`, each with its line. JSON is read as YAML, of which it is a part: that keeps its lines."""
+    if text.count("[") + text.count("{") > KEYS:
+        raise Unreadable(f"it opens more than {KEYS:,} brackets")
+    if first_line and (plain := _plain(name, text, first_line)) is not None:
+        return plain
+    import yaml  # it takes longer to load than most launches to read
+
+    try:
+        text = text.replace("\t", " ")
+        documents = list(yaml.compose_all(text, Loader=_loader()))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        problem = getattr(error, "problem", None) or "it cannot be read"
+        what = TOO_MUCH if problem == TOO_MUCH else f"not YAML: {problem}"
+        raise Unreadable(what, first_line or (mark.line + 1 if mark else 1)) from None
+    found: dict[str, Option] = {}
+    steps = [0]
+
+    def walk(node: yaml.Node | None, prefix: str, depth: int, begin: int = 0) -> None:
+        steps[0] += 1
+        if steps[0] > KEYS or depth > NESTED:  # an alias may stand for what holds it
+            raise Unreadable(TOO_MUCH, first_line or 1)
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    inner = f"{prefix}.{key.value}" if prefix else key.value
+                    walk(value, inner, depth + 1, key.start_mark.index)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                walk(value, f"{prefix}.{index}", depth + 1, begin)
+        elif node is not None and prefix:
+            null = node.tag == "tag:yaml.org,2002:null"
+            if not null:
+                short = node.end_mark.index - begin <= WRITTEN  # a list's many items are no options
+                written = _on_one_line(text[begin : node.end_mark.index]) if short else ""
+                style: Literal["json", "yaml"] = "json" if text[begin] == '"' else "yaml"
+                found[prefix] = Option(node.value, name, first_line or node.start_mark.line + 1, written, style=style)
+
+    for document in documents:
+        walk(document, "", 0)
+    return found
+
+
+def _plain(name: str, text: str, line: int) -> dict[str, Option] | None:
+    """The same of a plain JSON of texts, numbers and truths, as it stands behind an option; None: it is more than that."""
+    if len(text) > 200 or not (text.isascii() and text.isprintable()) or "\\" in text:
+        return None
+    try:
+        value = json.loads(text, parse_int=str, parse_float=str)
+    except ValueError:
+        return None
+    if not isinstance(value, dict) or not all(
+        key and isinstance(setting, str | bool) for key, setting in value.items()
+    ):
+        return None
+    return {
+        key: Option(setting if isinstance(setting, str) else str(setting).lower(), name, line)
+        for key, setting in value.items()
+    }
+
+
+def literals(name: str, text: str) -> dict[str, Option]:
+    """What a Python file sets by a literal: arguments of `*Arguments`, `*Config`, DDP, FSDP, and of what enables checkpointing."""
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise Unreadable(
+            f"not Python: {getattr(error, 'msg', None) or error}", getattr(error, "lineno", 1) or 1
+        ) from None
+    found: dict[str, Option] = {}
+    assigned: dict[str, Option] = {}
+    segment = _segments(text)
+    trainer = False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == KWARGS:
+            call = ast.Call(ast.Name("set"), [], [ast.copy_location(ast.keyword(KWARGS, node.value), node)])
+            options: dict[str, Option] = {}
+            _arguments(options, name, segment, call, "")
+            options.setdefault(f"{KWARGS}.use_reentrant", Option(None, name, node.lineno, style="python"))
+            for key, option in options.items():  # by a branch one value, by another the other: not known
+                same = key not in assigned or assigned[key].value == option.value
+                assigned[key] = option if same else Option(None, name, option.line, style="python")
+        if not isinstance(node, ast.Call):
+            continue
+        called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+        if called in ("DistributedDataParallel", "DDP"):
+            found.setdefault("python.ddp", Option("true", name, node.lineno))
+            _arguments(found, name, segment, node, "ddp.")
+        elif called == "Accelerator":
+            found.setdefault("python.accelerator", Option("true", name, node.lineno))
+        elif called in ("FullyShardedDataParallel", "FSDP", "fully_shard"):
+            found.setdefault("fsdp", Option("true", name, node.lineno))
+        elif called == "gradient_checkpointing_enable":
+            enabled = Option("true", name, node.lineno, segment(node), style="python")
+            found.setdefault("gradient_checkpointing", enabled)
+            _arguments(found, name, segment, node, "")
+        elif called.endswith(("TrainingArguments", "Config", "Arguments")):
+            _arguments(found, name, segment, node, "")
+        trainer |= called.endswith("Trainer")
+    if trainer:
+        found.pop("python.accelerator", None)
+    return {**found, **assigned}
+
+
+def _segments(text: str) -> Callable[[ast.expr | ast.keyword], str]:
+    """What stands in a Python file for a node, on one line. `ast.get_source_segment` reads the whole file for each node."""
+    data = text.encode(errors="surrogatepass")  # the columns of a node are counted in bytes
+    starts = [0, *(end.end() for end in re.finditer(rb"\r\n|\r|\n", data))]
+
+    def segment(node: ast.expr | ast.keyword) -> str:
+        if node.end_lineno is None or node.end_col_offset is None:
+            return ""
+        first, last = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
+        written = _on_one_line(data[first:last].decode(errors="surrogatepass"))
+        try:
+            return written or _on_one_line(ast.unparse(node))
+        except RecursionError:
+            return ""
+
+    return segment
+
+
+def _arguments(
+    found: dict[str, Option],
+    name: str,
+    segment: Callable[[ast.expr | ast.keyword], str],
+    node: ast.Call,
+    prefix: str,
+) -> None:
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            continue
+        try:
+            value = ast.literal_eval(keyword.value)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            value = None
+            if keyword.arg not in ("gradient_checkpointing", "gradient_checkpointing_kwargs", "deepspeed"):
+                continue
+        written = segment(keyword) if "checkpointing" in keyword.arg else ""  # of the others nothing is said
+        option = Option(None, name, keyword.value.lineno, written, style="python")
+        if isinstance(value, dict):
+            for key, setting in _pairs(keyword.arg, value):
+                found.setdefault(prefix + key, option._replace(value=str(setting)))
+        else:
+            found.setdefault(prefix + keyword.arg, option._replace(value=None if value is None else str(value)))
+
+
+def _pairs(prefix: str, value: dict[Any, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
+    for key, inner in value.items():
+        if isinstance(inner, dict) and depth < NESTED:
+            yield from _pairs(f"{prefix}.{key}", inner, depth + 1)
+        else:
+            yield f"{prefix}.{key}", inner
+
+
+def options_of(code: str, language: str) -> dict[str, str | None]:
+    """What some lines of a shell, of YAML or of Python set."""
+    if language == "bash":
+        found, _ = _options("", [word for command in shell.commands(code) for word in command.words])
+    else:
+        found = literals("", code) if language == "python" else _flat("", code)
+    return {name: option.value for name, option in found.items()}
+
+
+def installed(python: str) -> dict[str, str]:
+    """The packages beside an interpreter and their versions, read from their folders' names: nothing is imported."""
+    place = Path(os.path.abspath(python))
+    roots = [place.parent.parent] if place.is_file() else [place]
+    found = {}
+    for root in roots:
+        for folder in [*root.glob("lib/python*/site-packages"), *root.glob("Lib/site-packages")]:
+            for path in folder.glob("*.dist-info"):
+                name, _, version = path.name.removesuffix(".dist-info").rpartition("-")
+                found[name.lower().replace("_", "-")] = version
+    if not found:
+        raise Unreadable(
+            f"there are no packages beside {python}: give a Python of a virtual environment, or its folder"
+        )
+    return found
+
+
+__all__ = ["SETTINGS", "Launch", "Option", "Reader", "Unreadable", "installed", "options_of"]

@@ -1,0 +1,61 @@
+"""What `lint` is given: files, folders and a command line that may launch, and the releases that they will run with."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+
+from readyonce.data import inputs
+from readyonce.launches import reader as launch
+from readyonce.launches import shell
+from readyonce.launches.reader import Launch, Reader
+
+
+def releases(python: str | None, named: list[str]) -> dict[str, str]:
+    """Package → release: those beside an interpreter, then those that are named. Raises `inputs.Unusable`."""
+    try:
+        beside = launch.installed(python) if python else {}
+    except launch.Unreadable as error:
+        raise inputs.Unusable(str(error)) from None
+    return beside | dict(map(_release, named))
+
+
+def _release(text: str) -> tuple[str, str]:
+    name, sign, release = text.partition("==")
+    if not sign or not re.match(r"\d", release):
+        raise inputs.Unusable(f"--with {text}: write a package and its release, as in transformers==4.57.1")
+    return name.strip().lower().replace("_", "-"), release.strip()
+
+
+def launches(reader: Reader, given: list[str], words: list[str], faults: list[str]) -> tuple[list[Launch], int]:
+    """The launches of a command line and of files, and how many files were read. `faults` takes what cannot be read.
+
+    Raises `inputs.Unusable` where there is nothing to read.
+    """
+    found: list[Launch] = []
+    try:
+        if words:
+            line = [shell.Word(word, 1, written=shlex.quote(word)) for word in words]
+            found += filter(None, [reader.words("command line", line, os.environ)])
+    except launch.Unreadable as error:
+        raise inputs.Unusable(str(error)) from None
+    read = 0
+    for name in _files(given, faults) if given or not words else []:
+        try:
+            found += reader.file(name)
+            read += 1
+        except launch.Unreadable as error:
+            faults.append(f"{inputs.shown(name)}:{error.line}: {error}")
+        except OSError as error:
+            faults.append(inputs.unreadable(name, error))
+    return found, read
+
+
+def _files(given: list[str], faults: list[str]) -> list[str]:
+    """The files that are meant, each once; of a folder only those that can hold a launch, by their names."""
+    meant: dict[str, None] = {}
+    for named in [[one] for one in given] or [[]]:  # who names none is told so
+        folder = bool(named) and os.path.isdir(named[0])
+        meant |= {name: None for name in inputs.names(named, True, faults) if not folder or launch.readable(name)}
+    return list(meant)
