@@ -6,6 +6,7 @@
     trainer.add_callback(readyonce_guard.callback(trainer))            # transformers' Trainer, TRL, ms-swift
     Trainer(callbacks=[readyonce_guard.lightning_callback()])          # Lightning
     python -m readyonce_guard -- torchrun --nproc-per-node 8 train.py  # no change of code
+    python -m readyonce_guard --stall 300 -- torchrun ...              # and where each rank stands if it hangs
 
 It looks at the first optimizer steps (three, unless told otherwise), then removes itself. Hooks count in how many pieces
 each gradient came; before each optimizer step the ranks exchange a digest over the process group's store, not over
@@ -18,6 +19,7 @@ import atexit
 import base64
 import collections
 import contextlib
+import faulthandler
 import functools
 import hashlib
 import importlib.machinery
@@ -27,18 +29,23 @@ import json
 import math
 import os
 import random
+import re
 import signal
+import socket
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
+import traceback
 import warnings
 import weakref
 from dataclasses import dataclass, field
 
 SITE = os.environ.get("READYONCE_SITE", "")  # the address of the wiki; pages are named below it
 SETTINGS = "READYONCE_GUARD"  # what `python -m readyonce_guard` tells the processes that it starts
+STALL = "READYONCE_GUARD_STALL"  # seconds without an optimizer step, where no `stall` is given
 SAMPLED, ELEMENTS = 16, 8192  # whether weights move is told by so many parameters and elements: at most 0.5 MB
 PIECE = 1 << 17  # elements; what is copied as float32 is copied in pieces of half a megabyte
 
@@ -326,18 +333,26 @@ def _ended(optimizer):
 # ------------------------------------------------------------------------------ one watched model
 
 
-def watch(model, steps=3, on_finding="raise", timeout=120, name=None):
+def watch(model, steps=3, on_finding="raise", timeout=120, name=None, stall=None, stall_folder=None):
     """Watch the first `steps` optimizer steps of a model; `None` watches until `remove()`.
 
     `model` is what you call in training: the DDP or FSDP wrapper, DeepSpeed's engine, what `accelerator.prepare`
     returned. `on_finding` is "raise", "warn", or "record" (only `guard.findings`). A rank that does not come to a
     comparison within `timeout` seconds is a finding. Works as a context manager too.
+
+    With `stall`, also after these steps and until `remove()`: after so many seconds without an optimizer step each rank
+    writes its stacks into `stall_folder`, and training goes on.
     """
     for guard in _guards:
         if guard.model is model and not guard.done:
             guard._say("already watched: the first guard stays, this call adds nothing")
             return guard
-    return Guard(model, steps, on_finding, timeout, name)
+    seconds = _seconds(stall)
+    guard = Guard(model, steps, on_finding, timeout, name)
+    if seconds:
+        guard.stalls = _stalls_for(guard, seconds, stall_folder)
+        guard.stalls.begin()
+    return guard
 
 
 class Guard:
@@ -350,6 +365,7 @@ class Guard:
         self.findings, self.lines, self.notes = [], [], []
         self.step = self.micro = self.calls = self.bytes_sent = 0
         self.done, self.synced, self.graph, self.had = False, True, None, set()
+        self.stalls = None
         self.reduced = False  # in one of this step's backwards
         self.local = self.equal = False  # a local step was taken; the ranks had equal weights after one
         self.pending, self.before, self.kept, self.stepped = [], None, None, set()
@@ -386,6 +402,8 @@ class Guard:
             self._say_seen()
         self._finish()
         _uninstall()
+        if self.stalls:
+            self.stalls.leave(self)
 
     def _finish(self):
         """What can be taken off from inside an optimizer step; the rest goes when the next backward begins."""
@@ -961,7 +979,327 @@ class Guard:
             return
         self._finish()
         _uninstall()
+        if self.stalls:
+            self.stalls.leave(self)
         raise GuardError(findings)
+
+
+# ------------------------------------------------------------------------------ a training that hangs
+
+GRACE = 10  # seconds for the other ranks to write, from the first one on
+PAUSE = 0.5  # seconds between two looks at a stall that was noticed
+OLDEST = time.time()  # what was written before is of an earlier training
+_stalls = None  # of this process
+
+
+def _seconds(stall):
+    """The `stall` that is given, else that of the environment."""
+    given = os.environ.get(STALL) or None if stall is None else stall
+    with contextlib.suppress(TypeError, ValueError):
+        if given is None or 0 < float(given) < threading.TIMEOUT_MAX:
+            return given and float(given)
+    raise ValueError(f"stall is a number of seconds above 0, not {given!r}")
+
+
+def _stalls_for(holder, seconds, folder):
+    """The one of this process, until all that hold it have left."""
+    global _stalls
+    if _stalls is None or _stalls.over.is_set():
+        _stalls = _Stalls(seconds, folder)
+    _stalls.holders.append(holder)
+    return _stalls
+
+
+class _Stalls:
+    """Notices that this rank takes no optimizer step, and writes where it stands. Asks no other rank."""
+
+    def __init__(self, seconds, folder):
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        name = f"readyonce-stall-{os.environ.get('MASTER_PORT') or os.getpid()}"  # the same on all ranks
+        self.seconds, self.folder = seconds, os.path.abspath(folder or name)
+        self.steps, self.thread, self.trains = 0, None, 0
+        self.over, self.holders, self.reports = threading.Event(), [], []
+        self.handle = register_optimizer_step_post_hook(self._stepped)
+
+    def begin(self):
+        """From now on a step is expected, in this thread."""
+        if self.thread is None:
+            self.trains = threading.get_ident()
+            self.thread = threading.Thread(target=self._watch, name="readyonce guard", daemon=True)
+            self.thread.start()
+
+    def leave(self, holder):
+        self.holders = [it for it in self.holders if it is not holder]
+        if not self.holders and not self.over.is_set():
+            self.over.set()
+            self.handle.remove()
+            if self.thread:
+                self.thread.join(GRACE)  # it may have to say that a stall ended
+
+    def _stepped(self, optimizer, args, kwargs):
+        self.steps += 1  # no more than this: the clock is read in the thread, and torch.compile can trace it
+        if self.thread is None:
+            self.begin()
+
+    def _watch(self):
+        seen, at, pause = self.steps, time.monotonic(), self.seconds / 10
+        while not self.over.is_set():
+            began = time.monotonic()
+            self.over.wait(min(pause, PAUSE) if self.reports else pause)
+            now = time.monotonic()
+            if self.steps != seen or now - began > pause + max(1, self.seconds / 2):
+                seen, at = self.steps, now  # a step; or all of the process was stopped (SIGSTOP), and gets its time anew
+            elif now - at >= self.seconds:
+                with contextlib.suppress(Exception):  # the training goes on, whatever is wrong here
+                    self._stalled(seen, now - at)
+            self._look()
+
+    def _look(self):
+        with contextlib.suppress(Exception):
+            self.reports = [report for report in self.reports if not report.look()]
+
+    def _stalled(self, steps, waited):
+        path = None
+        try:
+            told = self._told(waited)
+            path = self._write(told)
+            if path and not getattr(_from_environment, "groups", False):
+                self.reports += filter(None, [_claimed(self.folder, told["since"])])
+        finally:  # one report for one stall
+            while self.steps == steps and not self.over.wait(PAUSE):
+                self._look()
+        if self.steps == steps:
+            return
+        if not path:
+            _print(f"the stall ended by itself: rank {told['rank']} goes on")
+            return
+        with contextlib.suppress(OSError):
+            open(f"{path}.ended", "w").close()
+
+    def _told(self, waited):
+        import torch.distributed as dist
+
+        number = None
+        with contextlib.suppress(Exception):  # counted by this rank for itself
+            number = dist.distributed_c10d._get_default_group()._get_sequence_number_for_group()
+        frame = sys._current_frames().get(self.trains)
+        frames = itertools.islice(traceback.walk_stack(frame), 200) if frame else ()
+        stack = [(f.f_code.co_filename, line or 0, getattr(f.f_code, "co_qualname", f.f_code.co_name)) for f, line in frames]
+        return {
+            "rank": _rank(),
+            "ranks": _ranks(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "attempt": int(os.environ.get("TORCHELASTIC_RESTART_COUNT") or 0),
+            "since": time.time() - waited,
+            "time": time.time(),
+            "waited": waited,
+            "steps": self.steps,
+            "collectives": number,
+            "stack": [(*frame, _whose(frame[0])) for frame in stack],  # the innermost first
+        }
+
+    def _write(self, told):
+        """The path of the file, None where it could not be written."""
+        rank = told["rank"]
+        says = f"no optimizer step for {told['waited']:.0f} s, {told['steps']} done; it {_place(told['stack'])[0]}"
+        part = os.path.join(self.folder, f"rank-{rank}.part")
+        try:
+            os.makedirs(self.folder, exist_ok=True)
+            paths = (os.path.join(self.folder, f"rank-{rank}-stall-{n}.txt") for n in itertools.count(1))
+            path = next(path for path in paths if not os.path.exists(path))
+            with open(part, "w", encoding="utf-8") as file:
+                clock = time.strftime("%Y-%m-%d %H:%M:%S")
+                file.write(f"rank {rank} on {told['host']}, process {told['pid']}, {clock}: {says}\n\n")
+                file.flush()
+                faulthandler.dump_traceback(file, all_threads=True)
+                file.write(f"\n{json.dumps(told)}\n")
+            os.replace(part, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.remove(part)
+            _print(f"rank {rank}: {says}; its stacks cannot be written to {self.folder}: {error.strerror}")
+            return None
+        return path
+
+
+def _print(line):
+    with contextlib.suppress(OSError, ValueError):
+        print(f"readyonce guard: {line}", file=sys.stderr, flush=True)
+
+
+def _whose(file):
+    """Whose code a file is: "torch", "python", "guard", of another "package", or the training's "own"."""
+    import torch
+
+    if file == _whose.__code__.co_filename:
+        return "guard"
+    if file.startswith(os.path.dirname(torch.__file__) + os.sep):
+        return "torch"
+    if f"{os.sep}site-packages{os.sep}" in file or f"{os.sep}dist-packages{os.sep}" in file:
+        return "package"
+    libraries = tuple(sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib"))
+    return "python" if file.startswith(("<frozen ", *libraries)) else "own"
+
+
+def _named_frame(frame):
+    file, line, name, whose = frame
+    if whose == "package":
+        file = file.replace("dist-packages", "site-packages").rpartition(f"site-packages{os.sep}")[2]
+    elif file.startswith(os.getcwd() + os.sep):
+        file = os.path.relpath(file)
+    return f"{file}:{line}" + (f" in {name}" if name != "<module>" else "")
+
+
+def _place(stack):
+    """Where a stack stands: in words, and its frames outside of torch and of Python's library, the innermost first."""
+    ours = [frame for frame in stack if frame[3] in ("own", "package")]
+    if not ours:
+        return "stands nowhere in Python code of the training", []
+    inside = list(itertools.takewhile(lambda frame: frame[3] not in ("own", "package"), stack))
+    # What is called there, the outermost first: the name that the training knows it by.
+    called = [frame for frame in reversed(inside) if frame[3] != "guard" and "<locals>" not in frame[2]]
+    public = [frame for frame in called if not re.search(r"(^|\.)_(?!_)[^.]*$", frame[2])]
+    collectives = ("distributed_c10d.py", "_functional_collectives.py")
+    collective = next((frame for frame in public if os.path.basename(frame[0]) in collectives), None)
+    inner = collective or next(iter(public or called), None)
+    words = f"{'waits' if collective else 'stands'} in `{inner[2]}` at " if inner else "stands at "
+    words += _named_frame(ours[0])
+    own = next((frame for frame in ours if frame[3] == "own"), ours[0])
+    return words + (f" (from {_named_frame(own)})" if own is not ours[0] else ""), ours
+
+
+def _ranges(numbers):
+    """3, 0, 1 -> "0-1, 3"."""
+    parts = []
+    for number in sorted(numbers):
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    return ", ".join(f"{low}-{high}" if low < high else f"{low}" for low, high in parts)
+
+
+def _which_ranks(ranks):
+    return f"rank{'s' * (len(ranks) > 1)} {_ranges(ranks)}"
+
+
+def _grouped(written, folder):
+    """What the ranks of one stall wrote, as one report: who stands where, and where they part."""
+    groups = {}
+    for told in sorted(written, key=lambda told: told["rank"]):
+        words, stack = _place(told["stack"])
+        # Ranks at the same place that have begun other numbers of collectives wait for different ones.
+        ranks, _ = groups.setdefault((words, told["steps"], told["collectives"]), ([], stack[::-1]))
+        ranks.append(told["rank"])
+    lines = [f"no optimizer step for {min(told['waited'] for told in written):.0f} s; training is left as it is"]
+    for (words, steps, collectives), (ranks, _) in groups.items():
+        if len(ranks) > 1:
+            words = words.replace("s ", " ", 1)  # they wait, they stand
+        counts = f"{steps} steps done" + ("" if collectives is None else f", {collectives} collectives begun")
+        lines.append(f"{_which_ranks(ranks)} {words}; {counts}")
+    if silent := set(range(max(told["ranks"] for told in written))) - {told["rank"] for told in written}:
+        lines.append(f"{_which_ranks(silent)} wrote nothing here: ended, stopped, still at work, or on another host")
+    depth = 0  # of the frames that all have in common, the outermost first
+    for level in zip(*(stack for _, stack in groups.values())):
+        if any(frame != level[0] for frame in level):
+            break
+        depth += 1
+    parted = [(words, ranks, _named_frame(stack[depth])) for (words, *_), (ranks, stack) in groups.items() if stack[depth:]]
+    if any(frame not in words for words, _, frame in parted):
+        lines.append("they part at " + ", ".join(f"{frame} ({_which_ranks(ranks)})" for _, ranks, frame in parted))
+    lines += [f"the stacks of all threads: {folder}", f"more: {_page('guard/#hangs', 'Guard your training')}"]
+    return "\n  ".join(lines)
+
+
+def _claimed(folder, since):
+    """The report of the stall that began then, for the one process that asks first; None for all others."""
+    for number in itertools.count(1):
+        path = os.path.join(folder, f"report-{number}.txt")
+        try:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            return _Report(folder, path, since)
+        except FileExistsError:
+            with contextlib.suppress(OSError):
+                if os.path.getmtime(path) >= since:
+                    return None
+        except OSError:
+            return None
+
+
+class _Report:
+    def __init__(self, folder, path, since):
+        self.folder, self.path, self.since = folder, path, since
+        self.due, self.said, self.read = time.monotonic() + GRACE, [], {}
+
+    def look(self, last=False):
+        """Say it once the ranks have written, or have had their time; and once that it has ended: then it is over."""
+        if not self.said:
+            told = self._written()
+            whole = told and len(told) >= max(it["ranks"] for it in told.values())
+            if not told or not (whole or last or time.monotonic() > self.due):
+                return False
+            self._say(_grouped(told.values(), self.folder))
+            self.said = list(told)
+        if not all(os.path.exists(f"{path}.ended") for path in self.said):
+            return False
+        ranks = _which_ranks([self.read[path]["rank"] for path in self.said])
+        self._say(f"the stall ended by itself: {ranks} took a step again")
+        return True
+
+    def _say(self, text):
+        _print(text)
+        with contextlib.suppress(OSError), open(self.path, "a", encoding="utf-8") as file:
+            file.write(f"{text}\n")
+
+    def _written(self):
+        """path -> what a rank wrote: of each rank the last, of this stall or of one that lasts."""
+        self.read |= {path: told for path, told in _files(self.folder, self.read) if told["time"] >= OLDEST}
+        attempt = max((told["attempt"] for told in self.read.values()), default=0)
+        latest = {}
+        for path, told in sorted(self.read.items(), key=lambda item: item[1]["time"]):
+            if told["attempt"] == attempt and (told["time"] >= self.since or not os.path.exists(f"{path}.ended")):
+                latest[told["rank"]] = path
+        return {path: self.read[path] for path in latest.values()}
+
+
+def _files(folder, known=()):
+    """What ranks wrote into the folder, but for the paths that are known."""
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder)):
+            path = os.path.join(folder, name)
+            if re.fullmatch(r"rank-\d+-stall-\d+\.txt", name) and path not in known:
+                with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+                    yield path, json.loads(file.read().rstrip().rpartition("\n")[2])
+
+
+class _Grouping:
+    """In the process of the command: says what the ranks write, while the command runs."""
+
+    def __init__(self, folder):
+        self.folder, self.seen, self.reports, self.over = folder, set(), [], threading.Event()
+        self.thread = threading.Thread(target=self._watch, name="readyonce guard", daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+
+    def __exit__(self, kind, error, traceback):
+        self.over.set()
+        self.thread.join(GRACE)
+        self._look(last=True)
+
+    def _watch(self):
+        while not self.over.wait(PAUSE):
+            self._look()
+
+    def _look(self, last=False):
+        with contextlib.suppress(Exception):  # the command goes on, and its exit code stays
+            for path, told in _files(self.folder, self.seen):
+                self.seen.add(path)
+                if told["time"] >= OLDEST:
+                    self.reports += filter(None, [_claimed(self.folder, told["since"])])
+            self.reports = [report for report in self.reports if not report.look(last)]
 
 
 # ------------------------------------------------------------------------------ how a model is trained
@@ -1272,7 +1610,7 @@ def _without_reentrant():
 # ------------------------------------------------------------------------------ frameworks
 
 
-def callback(trainer, steps=3, on_finding="raise", timeout=120):
+def callback(trainer, steps=3, on_finding="raise", timeout=120, stall=None):
     """For transformers' Trainer and its children: `trainer.add_callback(callback(trainer))`.
 
     The Trainer tells its callbacks of no error, so its `train` is called through ours, which takes the hooks off.
@@ -1284,7 +1622,7 @@ def callback(trainer, steps=3, on_finding="raise", timeout=120):
 
         def on_train_begin(self, args, state, control, **_):
             self.remove()  # a first attempt with a larger batch, say
-            self.guard = watch(trainer.model_wrapped, steps, on_finding, timeout)
+            self.guard = watch(trainer.model_wrapped, steps, on_finding, timeout, stall=stall)
 
         def on_train_end(self, args, state, control, **_):
             self.remove()
@@ -1306,7 +1644,7 @@ def callback(trainer, steps=3, on_finding="raise", timeout=120):
     return watching
 
 
-def lightning_callback(steps=3, on_finding="raise", timeout=120):
+def lightning_callback(steps=3, on_finding="raise", timeout=120, stall=None):
     """For Lightning: `Trainer(callbacks=[lightning_callback()])`."""
     try:
         from lightning.pytorch.callbacks import Callback
@@ -1317,7 +1655,7 @@ def lightning_callback(steps=3, on_finding="raise", timeout=120):
         guard = None
 
         def on_train_start(self, trainer, pl_module):
-            self.guard = watch(trainer.strategy.model, steps, on_finding, timeout)
+            self.guard = watch(trainer.strategy.model, steps, on_finding, timeout, stall=stall)
 
         def on_train_end(self, trainer, pl_module):
             if self.guard:
@@ -1330,8 +1668,11 @@ def lightning_callback(steps=3, on_finding="raise", timeout=120):
 
 
 @contextlib.contextmanager
-def automatic(steps=3, on_finding="raise", timeout=120, name=None):
-    """Watch each wrapped model from its first forward on. Yields the list of its guards."""
+def automatic(steps=3, on_finding="raise", timeout=120, name=None, stall=None, stall_folder=None):
+    """Watch each wrapped model from its first forward on. Yields the list of its guards.
+
+    A stall is counted from the first wrapping by DDP, the first forward or the first step, whatever comes first.
+    """
     global _automatic
     import torch
     from torch.nn.modules.module import register_module_forward_pre_hook
@@ -1341,9 +1682,13 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
     guards, seen, counter, told = [], weakref.WeakSet(), itertools.count(), []
     wrapper_of = weakref.WeakKeyDictionary()  # a module inside DDP -> a weak reference to the wrapper
     original = DistributedDataParallel.__init__
+    seconds = _seconds(stall)
+    stalls = _stalls_for(guards, seconds, stall_folder) if seconds else None
 
     @functools.wraps(original)
     def remembered(self, *args, **kwargs):
+        if stalls:
+            stalls.begin()
         original(self, *args, **kwargs)
         inside = list(self.module.modules())
         wrapper_of.update(dict.fromkeys(inside, weakref.ref(self)))
@@ -1362,6 +1707,8 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
             return
         seen.update(outer.modules())
         if any(p.requires_grad for p in outer.parameters()):
+            if stalls:
+                stalls.begin()
             guards.append(watch(outer, steps, on_finding, timeout, name and f"{name}/{next(counter)}"))
             _mark("model")
             if outer is module and guards[-1].model is module:
@@ -1391,6 +1738,8 @@ def automatic(steps=3, on_finding="raise", timeout=120, name=None):
         DistributedDataParallel.__init__ = original
         for guard in guards:
             guard.remove()
+        if stalls:
+            stalls.leave(guards)
         _automatic -= 1
         _uninstall()
 
@@ -1425,6 +1774,7 @@ def _from_environment():
     kept = contextlib.ExitStack()
     atexit.register(kept.close)
     _from_environment.kept = kept  # until the process ends
+    _from_environment.groups = bool(settings["stall"])  # what ranks write of a stall, `main` says
     _mark("python")
 
     def then():
@@ -1511,6 +1861,15 @@ def main(arguments=None):
     parser.add_argument("--steps", type=int, default=3, help="optimizer steps to watch (default 3)")
     parser.add_argument("--warn", action="store_true", help="say what is found, and go on")
     parser.add_argument("--timeout", type=float, default=120, help="seconds to wait for a rank (default 120)")
+    parser.add_argument(
+        "--stall",
+        type=float,
+        default=os.environ.get(STALL) or None,
+        metavar="SECONDS",
+        help="where no optimizer step is taken for so long, write and say where each rank stands, and go on "
+        f"(default: the environment's {STALL}, else off)",
+    )
+    parser.add_argument("--stall-folder", metavar="FOLDER", help="where to write it (default readyonce-stall-TIME-PROCESS)")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     options = parser.parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -1518,12 +1877,17 @@ def main(arguments=None):
         parser.error(f"--steps is at least 1, not {options.steps}")
     if not 0 < options.timeout < float("inf"):
         parser.error(f"--timeout is a number of seconds above 0, not {options.timeout:g}")
+    if options.stall is not None and not 0 < options.stall < threading.TIMEOUT_MAX:
+        parser.error(f"--stall is a number of seconds above 0, not {options.stall:g}")
     if not command:
         parser.error("name the command to run: python -m readyonce_guard -- torchrun train.py")
     if command[0].endswith(".py") and " " not in command[0] and not os.access(command[0], os.X_OK):
         parser.error(f"name the program that runs {command[0]}: python -m readyonce_guard -- python {command[0]}")
     on_finding = "warn" if options.warn else "raise"
-    settings = {"steps": options.steps, "on_finding": on_finding, "timeout": options.timeout}
+    settings = {"steps": options.steps, "on_finding": on_finding, "timeout": options.timeout, "stall": options.stall}
+    stall_folder = options.stall_folder or f"readyonce-stall-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    settings["stall_folder"] = os.path.abspath(stall_folder)
+    grouping = _Grouping(settings["stall_folder"]) if options.stall else contextlib.nullcontext()
     with tempfile.TemporaryDirectory(prefix="readyonce-guard-") as folder:
         with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as file:
             file.write(CUSTOMIZE)
@@ -1533,7 +1897,8 @@ def main(arguments=None):
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
         environment = {**os.environ, "PYTHONPATH": path, SETTINGS: json.dumps(settings)}
         try:
-            code = _run(command, environment)
+            with grouping:
+                code = _run(command, environment)
         except FileNotFoundError:
             one = "; name its words one by one, not in one pair of quotes" if " " in command[0] else ""
             parser.error(f"no such command: {command[0]}{one}")
