@@ -27,7 +27,7 @@
 
   const chosen = () => `pick=${[strategy, use, tuning, version].map(it => it.value).join("/")}`
   function read() {
-    const values = /^#pick=(.+)$/.exec(decodeURIComponent(location.hash))?.[1].split("/") ?? []
+    const values = /^#pick=(.+)$/.exec(readyonceDecoded(location.hash))?.[1].split("/") ?? []
     for (const [select, value] of [[strategy, values[0]], [use, values[1]], [tuning, values[2]], [version, values[3]]]) {
       if ([...select.options].some(it => it.value === value)) select.value = value
     }

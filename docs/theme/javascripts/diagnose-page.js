@@ -309,7 +309,7 @@
 
     /** The answer first: what it is, what to do, which case; then what it was read from. */
     function show(told, text) {
-      const { kind, error, line, incidents, words_of: wordsOf, also, look, fix } = told.json;
+      const { kind, error, line, incidents, words_of: wordsOf, also, look, fix, exception, silent } = told.json;
       const family = error && loaded.families.get(error), { note } = told;
       comment = text;
       answer.replaceChildren();
@@ -319,8 +319,8 @@
         return;
       }
       const title = (name) => loaded.families.get(name).title;
-      const key = kind === "wrapper-only" ? "wrapper" : kind === "fragment" ? kind : note || "not-known";
-      const names = wordsOf.map(title).join(say("or"));
+      const key = kind === "wrapper-only" ? "wrapper" : note || (kind === "fragment" ? kind : "not-known");
+      const names = wordsOf.map((name) => `\`${title(name).replaceAll("`", "")}\``).join(say("or"));
       const heading = element("h2", family ? [linked(family.title, error)] : say(key, names), `ro-verdict ro-kind-${kind}`);
       heading.tabIndex = -1;
       status.textContent = family ? `${family.title} · ${say("at-line", line)}` : heading.textContent;
@@ -328,20 +328,26 @@
       if (kind === "wrapper-only") {
         answer.append(element("p", say("wrapper-up", told.rank === null ? "" : say("wrapper-rank", told.rank))), element("p", say("wrapper-file")));
       } else if (!family) {
-        answer.append(element("p", say(`${key}-next`)));
+        if (exception) answer.append(element("pre", [coded(exception.text)]));
+        answer.append(element("p", say(`${key}-next`, exception?.next ?? "")));
+        if (silent.length) answer.append(element("ul", silent.map(({ line, text, page }) => {
+          const [name, anchor] = page.split("#");
+          return element("li", [element("span", text), say("brackets", say("at-line", line)), say("colon"), linked(say("more"), name, `#${anchor}`)]);
+        })));
         if (wordsOf.length) answer.append(element("ul", wordsOf.map((name) => element("li", [linked(title(name), name)]))));
         if (look.length) answer.append(element("ul", look.map(({ id, line, why }) => {
           const { short } = rules.incidents.find((one) => one.id === id);
           return element("li", [linked(`${id} · ${short[language]}`, id), say("brackets", say("at-line", line)), say("colon"), element("span", why)]);
         })));
-        if ((key === "not-known" || key === "look") && links.has("guard")) answer.append(element("p", [linked(say("doubt"), "guard")]));
+        if (["not-known", "look", "silent"].includes(key) && links.has("guard")) answer.append(element("p", [linked(say("doubt"), "guard")]));
         if (note === "not-covered") answer.append(element("p", [linked(say("all-errors"), "errors")]));
       } else {
-        if (kind === "look-alike") answer.append(element("p", say("look-alike"), "ro-small"));
-        answer.append(element("p", family.text[language]));
+        if (kind === "look-alike" && !incidents.length) answer.append(element("p", say("look-alike"), "ro-small"));
+        answer.append(element("p", engine.adviceOf(say, family, language)));
       }
       if (fix) showFix(fix);
-      if (incidents.length) answer.append(element("p", [linked(say("cases"), error, "#cases")]), element("p", [element("strong", say("incidents"))]));
+      if (kind === "known" && incidents.length) answer.append(element("p", [linked(say("cases"), error, "#cases")]));
+      if (incidents.length) answer.append(element("p", [element("strong", say("incidents"))]));
       if (incidents.length) answer.append(element("ol", incidents.map(({ id, why }) => {
         const { short } = rules.incidents.find((one) => one.id === id);
         return element("li", [linked(`${id} · ${short[language]}`, id), say("colon"), element("span", why.join(say("semicolon")) || say("nothing"), "ro-small")]);
@@ -390,8 +396,8 @@
         const what = it.versions ? tell("of-with", it.versions, it.what) : it.what;
         // What is not covered says so itself.
         const level = it.level === "not-covered" ? [] : [element("strong", tell(`level-${it.level}`)), tell("colon")];
-        const row = element("code"), whole = (rows[it.line - 1] || "").trim();
-        row.textContent = it.option ?? (whole.length > 120 ? `${whole.slice(0, 120).replace(/\S+$/, "")}…` : whole);
+        const whole = (rows[it.line - 1] || "").trim();
+        const row = coded(it.option ?? (whole.length > 120 ? `${whole.slice(0, 120).replace(/\S+$/, "")}…` : whole));
         const made = [
           element("p", [...level, element("span", what)]),
           element("p", [tell(it.option === null ? "command" : "option", it.line), tell("colon"), row], "ro-small"),
@@ -433,13 +439,19 @@
       if (fix.questions.length) answer.append(element("ol", fix.questions.map((question) => element("li", question))));
     }
 
-    function plain(text) {
-      const code = element("code"), copy = element("button", "", "ro-take");
+    /** Words of a log or code: as text only. */
+    function coded(text) {
+      const code = element("code");
       code.textContent = text;
+      return code;
+    }
+
+    function plain(text) {
+      const copy = element("button", "", "ro-take");
       copy.type = "button";
       copy.title = root.dataset.take;
       copy.dataset.clipboardText = text; // the theme copies it, and says so
-      return element("pre", [copy, code]);
+      return element("pre", [copy, coded(text)]);
     }
 
     function surroundings(told, open) {

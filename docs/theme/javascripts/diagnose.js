@@ -1,4 +1,4 @@
-/* The engine of the page Diagnose: scripts/readyonce/diagnose.py once more, for a browser. Pure functions, no page, no
+/* The engine of the page Diagnose: scripts/readyonce/diagnose/engine.py once more, for a browser. Pure functions, no page, no
    network. One function holds everything, so that its own text can be handed to a worker.
 
    A log is handled as a string with one character for each byte, so that positions and limits are those of Python. */
@@ -7,15 +7,19 @@
 function readyonceEngine() {
   "use strict";
 
-  const REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3, NEAR = 4096, SHOWN = 2000;
+  const WHOLE = 1 << 20, REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3, NEAR = 4096, SHOWN = 2000;
   const TYPED_IN = 64 << 10, LEAD = 40, PART_OF = 20, BETWEEN = 120;
   const encoder = new TextEncoder();
   const decoder = new TextDecoder("windows-1252"); // one character for each byte
   const bytes = (text) => decoder.decode(encoder.encode(text));
+  const BYTE = new Map(Array.from(decoder.decode(Uint8Array.from({ length: 256 }, (_, byte) => byte)), (letter, byte) => [letter, byte]));
 
   const COLOUR = /\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m/g;
   const SPACES = new RegExp(["\u00a0", "\u3000", "\u200b", "\ufeff", "\u2502"].map(bytes).join("|"), "g");
   const QUOTES = new RegExp(["\u2018", "\u2019", "\u201c", "\u201d"].map(bytes).join("|"), "g");
+  // How pages in HTML write what they would take for markup, once or several times over; and what it stands for.
+  const ENTITY = /&(?:amp;){0,3}(amp|lt|gt|quot|apos|nbsp|#0{0,4}[0-9]{2,3}|#[xX]0{0,4}[0-9a-fA-F]{2});/g;
+  const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: " " };
   const TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?";
   const PREFIX = new RegExp(
     "^(?:[ \\t>#|]" +
@@ -31,20 +35,64 @@ function readyonceEngine() {
   );
   const isDeleted = (code) => code <= 32 || code === 34 || code === 39 || code === 96 || code === 127;
   const ALL_DELETED = /[\x00-\x20"'`\x7f]+/g;
-  const EXCEPTION = /^[A-Za-z0-9_.]{0,120}(?:Error|Exception|Interrupt|Expired|Timeout)(?::|$)/;
-  const ENDINGS = ["Error", "Exception", "Interrupt", "Expired", "Timeout"]; // quicker to look for than EXCEPTION
+  const ENDINGS = ["Error", "Exception", "Interrupt", "Expired", "Timeout"]; // with which the name of an exception ends
+  const EXCEPTION = new RegExp(`^[A-Za-z0-9_.]{0,120}(?:${ENDINGS.join("|")})(?::|$)`);
+  // The same as it stands in a line, behind whatever a launcher, a logger or a person put before it.
+  const NAME = new RegExp(`(?<![A-Za-z0-9_.])[A-Za-z0-9_.]{0,120}(?:${ENDINGS.join("|")})(?=[ \\t]*(?::(?!:)|$))`, "g");
+  // Such a word alone, or with a number: a heading, a column, a measure.
+  const WORD = new RegExp(`^(?:${ENDINGS.join("|")})[: \\t]*(?:[0-9.,e+%-]{1,20}|[Nn]one|[Nn]ull|nan)?[ \\t]*$`);
+  // A line that begins with a word for an error, behind a program's name at most; and words that make a sentence.
+  const COMPLAINT = new RegExp(
+    bytes(
+      "^[.]{0,3} ?(?:[A-Za-z0-9_./-]{1,60}(?::[0-9]{1,6}){0,2}: )?" +
+        "(?:[\\[<(]?(?:(?:[Ff]atal|FATAL) )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL)[\\])>]?|(?:运行|执行)(?:中|时)?(?:报错|出错)|报错|错误|出错)" +
+        "(?:信息|如下)?[ \\t]{0,4}(?:[:|-]|：|(?<=\\])|(?<=>))[ \\t]{0,4}"
+    )
+  );
+  const SENTENCE_IN = /[A-Za-z]{2,40}[,;]? {1,4}[A-Za-z]{2}|[^\x00-\x7f]{12}/, LEVELS = /ERROR|CRITICAL/;
+  const CODE = /(?:^|[^A-Za-z0-9_])(?:except|class|raises?|catch|throws?|case)$/;
+  const PROSE = /(?:^|(?<=[ \t(]))[a-z]{2,20}(?=[ \t,.]|$)/g;
+  const CLAUSE = new RegExp(`[:\\])]|${bytes("：")}`), SENTENCE = new RegExp(`\\||${CLAUSE.source}`); // behind which another clause begins
+  const SOFT = /import|optional|[Cc]aught|[Rr]etr|[Ss]kip|[Ff]all(?:ing)? back|[Dd]isabl|[Ii]gnor|[Ww]arn|WARN|unavailable|not available|deprecated/;
+  const SAYS = new RegExp(`[Ee]rror|ERROR|[Ee]xception|[Cc]rash|[Tt]raceback|${["报错", "错误", "异常", "如下"].map(bytes).join("|")}`);
+  const RANK = /(?<![A-Za-z_])(?:[Rr]ank|default|mpirank)[ :]{0,2}([0-9]{1,5})|^[ \t]*([0-9]{1,4}):(?![0-9])/;
+  const UNSEEN = /[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffd]/g;
+  const JSON_STRING = /^(?:[^"\\]|\\[^n])*/;
+  // A number that training logs, in small letters: its name, the name's last word, and the value.
+  const LOGGED = new RegExp(
+    "(?<![a-z_/])((?:(?:train(?:ing)?[ _/]?|step[ _]?|total[ _]?|batch[ _]?|avg[ _]?|mean[ _]?|lm ?)?(loss)(?:_step|_epoch)?" +
+      "|(?:global[ _]?)?(grad(?:ient)?[ _]?norm|gnorm)|(learning[ _]?rate|lr)))[\"']?" +
+      "[ \\t]{0,8}(?:[:=|]|is)?[ \\t]{0,20}[\"']?(?:\\[|tensor\\(\\[?)?" +
+      "(-?[0-9]{1,20}(?:\\.[0-9]{0,20})?(?:e[+-]?[0-9]{1,3})?|nan|-?inf)(?:inity)?(?:\\.0+)?(?![0-9a-z.:=_])",
+    "g"
+  );
+  const BAR = /([0-9]{1,12}\/[0-9]{1,12}) \[/; // the step that a progress bar shows
+  const DIGITS = 4; // of a number of which it can be said that it does not change
+  const LEADING = 600, QUOTED = 300;
   const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
   const LISTED = /^(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
   const STRING = /^[bfruBFRU]{0,2}(["'])/;
+  const OPEN = /[ (,=]f(["'])(?:(?!\1).)*$/; // a string of Python's that is formatted, and still open
   // A frame of a traceback, as Python and as IPython print it, without white space; and one that only hands on what it was given.
   const FRAME = /,line[0-9]|(?<=\.py):[0-9]{1,6},in/g;
   const HANDS_ON = "torch/nn/functional.py";
   const COLON = new RegExp(`:|${bytes("：")}`, "g");
+  // A line that names a section of Markdown, of HTML or of plain text: marks, numbers and pictures; the name; what ends it.
+  const SECTION = new RegExp(
+    bytes(
+      "^((?:[-+*_.()0-9 \\t]|<[a-z0-9]{1,8}>|\\xf0[^ -~]{3}|[\\xe2\\xef][^ -~]{2}|【){0,24})" +
+        "((?:(?!\\*\\*|__|</|】|：)[^:]){2,60})" +
+        "((?:[*_: \\t]|</[a-z0-9]{1,8}>|】|：){0,16})"
+    )
+  );
+  const MARK = new RegExp(bytes("[*_]{2}|<(?:b|strong|h[1-6])>|【"));
   const CLOSING = new RegExp(`(?:[.,:;!?]|${["。", "，", "！", "？", "…"].map(bytes).join("|")})+$`);
-  const WORD = /(?<![A-Za-z0-9_])[a-z]{2,20}(?![A-Za-z0-9_])/g;
 
   const squeeze = (text) => text.replace(ALL_DELETED, "");
+  const encoded = (text) => Uint8Array.from(text, (letter) => BYTE.get(letter));
+  const decoded = (text) => new TextDecoder("utf-8").decode(encoded(text)).replace(UNSEEN, "").replace(/^ +| +$/g, "");
   const literals = (texts = []) => texts.map((text) => squeeze(bytes(text)));
+  const lower = (text) => text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
   const isBlank = (letter) => letter === " " || letter === "\t";
 
   function withoutEnd(text) {
@@ -91,22 +139,32 @@ function readyonceEngine() {
       ),
       families: new Map(data.families.map((family) => [family.family, family])),
       launcher: literals(data.launcher),
-      launcherErrors: literals(data.launcherErrors),
       consequences: literals(data.consequences),
       progress: literals(data.progress),
+      unset: literals(data.unset),
       guides: data.guides.map(bytes),
       notes: data.notes.map(bytes),
       remarks: data.remarks.map(bytes),
+      sections: Object.fromEntries(Object.entries(data.sections).map(([key, texts]) => [key, literals(texts).map(lower)])),
     };
   }
 
   // ---------------------------------------------------------------- matching
 
+  /** Without HTML entities. */
+  function plain(text) {
+    return text.replace(ENTITY, (entity, name) => {
+      if (!name.startsWith("#")) return ENTITIES[name];
+      const code = /^#[xX]/.test(name) ? Number.parseInt(name.slice(2), 16) : Number(name.slice(1));
+      return code === 160 ? " " : code >= 32 && code < 127 ? String.fromCharCode(code) : entity;
+    });
+  }
+
   function formOf(text) {
     const form = { prefixes: [], pieces: [], lines: [], starts: [], quoting: null };
     const bodies = [];
     let at = 0;
-    text = text.replace(COLOUR, "").replace(SPACES, " ").replace(QUOTES, '"');
+    text = plain(text).replace(COLOUR, "").replace(SPACES, " ").replace(QUOTES, '"');
     text.split("\n").forEach((raw, index) => {
       for (let piece of raw.includes("\r") ? raw.split("\r") : [raw]) {
         const prefix = PREFIX.exec(piece);
@@ -156,6 +214,10 @@ function readyonceEngine() {
     return low;
   }
 
+  const bodyOf = (form, index, limit = 200) => {
+    const start = form.starts[index];
+    return form.text.slice(start, Math.min(form.starts[index + 1] ?? form.text.length, start + limit));
+  };
   const pieceAt = (form, position) => below(form.starts, position + 1) - 1;
 
   function indexWithin(text, wanted, low, high) {
@@ -250,7 +312,7 @@ function readyonceEngine() {
       behind = piece.slice(last + 1, last + 1 + NEAR);
     }
     const next = behind.slice(0, 200);
-    if (quoting.spoken <= before || rules.remarks.some((remark) => next.includes(remark))) return true;
+    if (quoting.spoken <= before || quoting.explained || rules.remarks.some((remark) => next.includes(remark))) return true;
     let bare = piece.slice(Math.max(lead, before - NEAR), before);
     const ends = before - bare.length;
     bare = withoutEnd(bare);
@@ -258,21 +320,95 @@ function readyonceEngine() {
     if (first.startsWith("raise ") || first.startsWith("warnings.warn(")) return true;
     if (wording.quotes) bare = withoutEnd(bare.slice(0, -wording.quotes));
     const typed = TYPED.exec(bare.slice(-160));
-    if (!typed && inString(quoting, ends + bare.length)) return true;
+    if (!typed && (inString(quoting, ends + bare.length) || OPEN.test(bare.slice(-200)))) return true;
     if (typed) {
       bare = withoutEnd(bare.slice(0, bare.length - typed[0].length));
       if (/["']$/.test(typed[0])) return false;
     }
     if (LISTED.test(bare)) return true; // an item of a list
     if (/["'`]$/.test(bare)) return quoted(withoutEnd(bare.slice(0, -1)), bare.slice(-1), behind, Boolean(typed) || wording.typed);
-    const clause = bare.slice(-400).split(/[:\])]/).pop();
-    return !typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(WORD) || []).length >= 2;
+    const clause = bare.slice(-400).split(CLAUSE).pop();
+    return !typed && !wording.typed && /^[A-Z]/.test(wording.all[0]) && (clause.match(PROSE) || []).length >= 2;
+  }
+
+  /** { name, words, heading }: of the section that this piece begins, the first words in it, whether it is marked as a heading. */
+  function sectionAt(form, index) {
+    const found = SECTION.exec(form.pieces[index]);
+    if (!found) return null;
+    const heading = form.prefixes[index].includes("#") || MARK.test(found[1]);
+    if (!heading && found[3].search(COLON) < 0) return null;
+    const behind = form.pieces[index].slice(found[0].length);
+    return { name: lower(squeeze(found[2])).replace(/[0-9.]+$/, ""), words: lower(squeeze(behind).slice(0, 80)), heading };
+  }
+
+  /** Whether the next section tells the cause or the remedy: who writes so explains an error and reports none. */
+  function explainedBelow(form, rules, index) {
+    const { complaints, remedies, unsolved } = rules.sections, { starts } = form;
+    let plain = false;
+    for (let at = Math.max(0, index - AROUND); at < index; at++) plain = plain || complaints.includes(sectionAt(form, at)?.name);
+    for (let at = index + 1; at < starts.length && starts[at] <= starts[index + 1] + REACH; at++) {
+      const section = sectionAt(form, at);
+      if (!section) continue;
+      if (remedies.includes(section.name) && (section.heading || plain || section.name.charCodeAt(0) > 127)) {
+        let { words } = section;
+        if (!words && at + 1 < starts.length && !sectionAt(form, at + 1)?.heading) words = lower(bodyOf(form, at + 1));
+        if (words && !unsolved.some((word) => words.startsWith(word))) return true;
+      } else if (section.heading) return false;
+    }
+    return false;
+  }
+
+  /** [the exception that this piece says was raised, whose rank it is by what stands before it on the line], or null. */
+  function exceptionIn(form, rules, index) {
+    const piece = form.pieces[index];
+    // In a JSON object a whole traceback may stand in one string.
+    const parts = /^[ \t]*\{/.test(piece) ? piece.slice(0, 16 << 10).split("\\n").slice(0, 64) : [piece];
+    for (const [number, whole] of parts.entries()) {
+      const part = whole.slice(0, LEADING + 2 * QUOTED);
+      for (const name of part.slice(0, LEADING).matchAll(NAME)) {
+        const before = withoutEnd(part.slice(0, name.index)), text = part.slice(name.index);
+        if (WORD.test(text) || !raised(before, text, rules)) continue;
+        const own = number || before.endsWith('"') ? JSON_STRING.exec(text)[0] : before.endsWith("`") ? text.split("`")[0] : text;
+        const rank = RANK.exec(form.prefixes[index] + before);
+        return [decoded(own.slice(0, QUOTED)), rank ? (rank[1] ?? rank[2]) : null];
+      }
+    }
+    return null;
+  }
+
+  /** The same for a sentence behind a word for an error, where no exception is named. */
+  function complaintIn(form, rules, index) {
+    const piece = form.pieces[index], prefix = form.prefixes[index], word = COMPLAINT.exec(piece);
+    const said = piece.slice(word ? word[0].length : 0).slice(0, QUOTED);
+    if (!(word || LEVELS.test(prefix)) || !SENTENCE_IN.test(said) || SOFT.test(said) || said.startsWith("=")) return null;
+    if (writtenOf(form, rules, index)) return null;
+    const rank = RANK.exec(prefix);
+    return [decoded(piece.slice(0, QUOTED)), rank ? (rank[1] ?? rank[2]) : null];
+  }
+
+  /** { line, said } of the first sentence behind a word for an error; null where training went on. */
+  function complaint(rules, found) {
+    for (let index = 0; index < found.form.lines.length && !found.progress; index++) {
+      const said = complaintIn(found.form, rules, index);
+      if (said) return { line: found.form.lines[index], said };
+    }
+    return null;
+  }
+
+  /** Whether an exception that begins `text` was raised, by what stands before it on its line. */
+  function raised(before, text, rules) {
+    if (!before) return true;
+    const spoken = (word) => before.includes(word);
+    if (CODE.test(before.slice(-40)) || LISTED.test(before) || rules.guides.some(spoken) || rules.notes.some(spoken)) return false;
+    if (/["'`]$/.test(before)) return !quoted(withoutEnd(before.slice(0, -1)), before.slice(-1), text, true);
+    if (SOFT.test(before.slice(-400))) return false; // it speaks of something that may be missing
+    const sentence = before.slice(-400).split(SENTENCE).pop(); // nothing, where a colon stands before the exception
+    return (sentence.match(PROSE) || []).length < 2 || SAYS.test(sentence);
   }
 
   /** The families whose title or text this piece is a part of, and nothing besides. */
   function partOf(form, rules, index) {
-    const start = form.starts[index];
-    const whole = form.text.slice(start, Math.min(form.starts[index + 1] ?? form.text.length, start + 401));
+    const whole = bodyOf(form, index, 401);
     if (whole.length < 14 || whole.length > 400) return [];
     const starts = [...whole.slice(0, LEAD + 3).matchAll(COLON)].map((colon) => colon.index + colon[0].length);
     for (const from of [0, ...starts]) {
@@ -308,7 +444,7 @@ function readyonceEngine() {
       quotingOf(form, rules, index).spoken <= piece.length ||
       rules.remarks.some((remark) => piece.includes(remark)) ||
       LISTED.test(/^[ \t\n\r\v\f]*([^ \t\n\r\v\f]*)/.exec(piece)[1]) ||
-      (form.pieces.length > 1 && STRING.test(bare))
+      (form.pieces.length > 1 && (form.prefixes[index].includes("#") || STRING.test(bare)))
     );
   }
 
@@ -337,7 +473,8 @@ function readyonceEngine() {
     while (isBlank(piece[lead])) lead++;
     const string = STRING.exec(piece.slice(lead, lead + 4));
     const quote = string ? string[1] : null, opened = string ? lead + string[0].length : 0;
-    return { index, piece, spoken: whole ? 0 : spoken, lead, quote, opened, letters: 0, offset: 0, counted: lead, odd: false };
+    const explained = !form.prefixes[index].includes("#") && explainedBelow(form, rules, index); // not where each line has such a mark
+    return { index, piece, spoken: whole ? 0 : spoken, explained, lead, quote, opened, letters: 0, offset: 0, counted: lead, odd: false };
   }
 
   /** Where letter number `letters` stands: from the last one asked for, the next is near. */
@@ -378,24 +515,23 @@ function readyonceEngine() {
 
   function read(rules, text) {
     const form = formOf(text);
-    const has = (literal) => indexOf(form, literal) >= 0;
-    const found = { form, hits: new Map(), error: null, cause: null, explained: new Set(), launcher: null, rank: null };
+    const set = rules.unset.reduce((text, option) => text.replaceAll(option, ""), form.text); // an option that is not set is no clue
+    const has = (literal) => set.includes(literal);
+    const found = { form, hits: new Map(), error: null, cause: null, explained: new Set(), said: new Map(), mentions: new Map(), launcher: null, rank: null };
     found.has = has;
     for (const wording of rules.wordings) {
       if ((!wording.needs.length || wording.needs.some(has)) && !wording.without.some(has)) {
         lookFor(rules, form, wording, found);
       }
     }
-    for (const index of piecesWith(form, ENDINGS)) {
-      const start = form.starts[index];
-      const body = form.text.slice(start, Math.min(form.starts[index + 1] ?? form.text.length, start + 200));
-      if (EXCEPTION.test(body) && !rules.launcherErrors.some((name) => body.includes(name))) {
-        const line = form.lines[index];
-        if (found.explained.has(line)) continue;
-        if (found.error === null || line < found.error) found.error = line;
-        const follows = rules.consequences.some((literal) => body.includes(literal));
-        if (!follows && (found.cause === null || line < found.cause)) found.cause = line;
-      }
+    for (const index of [...piecesWith(form, ENDINGS)].sort((a, b) => a - b)) {
+      const said = exceptionIn(form, rules, index), line = form.lines[index];
+      if (!said || rules.data.launcherErrors.some((name) => said[0].includes(name))) continue;
+      if (!found.said.has(line)) found.said.set(line, said);
+      if (found.explained.has(line)) continue;
+      if (found.error === null || line < found.error) found.error = line;
+      const follows = rules.consequences.some((literal) => bodyOf(form, index).includes(literal));
+      if (!follows && (found.cause === null || line < found.cause)) found.cause = line;
     }
     const places = rules.launcher.map((literal) => indexOf(form, literal)).filter((at) => at >= 0);
     if (places.length) {
@@ -426,7 +562,9 @@ function readyonceEngine() {
       const first = form.lines[pieceAt(form, start)];
       const last = Math.min(form.lines[pieceAt(form, end - 1)], first + 50);
       for (let line = first; line <= last; line++) found.explained.add(line);
-      if (!mentioned(form, rules, wording, start, end)) {
+      if (mentioned(form, rules, wording, start, end)) {
+        found.mentions.set(wording.family, Math.min(found.mentions.get(wording.family) ?? first, first));
+      } else {
         const old = found.hits.get(wording.family);
         if (!old || first < old.line) found.hits.set(wording.family, { line: first, family: wording.family, yields: wording.yields });
         return;
@@ -451,7 +589,7 @@ function readyonceEngine() {
     if (found.launcher && !found.error) return { family: null, line: found.launcher, launcher: true };
     hit = first("warning");
     if (hit && !(found.error || found.launcher || found.progress)) return { ...hit };
-    return { family: null, line: found.error };
+    return { family: null, line: found.cause ?? found.error };
   }
 
   /** Words that belong to an error without being a whole one: { line, names }; only where nothing else is found. */
@@ -470,20 +608,88 @@ function readyonceEngine() {
     return null;
   }
 
+  /** Errors that a short text only speaks of: { line, names }; where nothing else is found, or not before them. */
+  function mention(found, data) {
+    if (data.length > TYPED_IN) return null;
+    const error = found.cause ?? found.error;
+    const spoken = [...found.mentions].map(([family, line]) => ({ family, line })).filter(({ line }) => !error || line <= error).sort(inOrder);
+    return spoken.length ? { line: spoken[0].line, names: spoken.slice(0, 3).map(({ family }) => family) } : null;
+  }
+
+  /** An exception of no known family: its words, whose rank it is, of which class it is, and where to look next. */
+  function exceptionOf(rules, [text, rank], language) {
+    const squeezed = squeeze(bytes(text)), { classes } = rules.data;
+    const found = classes.find(({ any }) => literals(any).some((mark) => squeezed.includes(mark))) ?? classes.at(-1);
+    return { text, rank, class: found.class, next: found.next[language] };
+  }
+
+  /** Words and logged numbers of training that goes wrong without an error, the first place of each: no diagnosis. */
+  function silent(rules, form, language) {
+    const letters = lower(form.text), logged = loggedIn(form);
+    return rules.data.silent.flatMap((sign) => {
+      const said = literals(sign.any).map((words) => letters.indexOf(lower(words))).filter((at) => at >= 0);
+      const named = logged.filter(({ name }) => sign.numbers.includes(name));
+      const lines = [...said.map((at) => form.lines[pieceAt(form, at)]), ...named.map(({ values }) => runOf(values, sign)).filter(Boolean)];
+      return lines.length ? [{ line: Math.min(...lines), text: sign.text[language], page: sign.page }] : [];
+    });
+  }
+
+  /** { name, values }: of each name and rank by itself, and of each step of a progress bar the first alone. A value is its
+      text, its line, and whether a bar shows it. */
+  function loggedIn(form) {
+    const series = new Map();
+    form.pieces.forEach((piece, index) => {
+      for (const { 1: whole, 2: loss, 3: norm, 5: text } of lower(piece).matchAll(LOGGED)) {
+        const rank = RANK.exec(form.prefixes[index] + piece.slice(0, 80));
+        const name = loss ? "loss" : norm ? "grad_norm" : "learning_rate", key = JSON.stringify([whole, rank ? rank[0] : "", name]);
+        if (!series.has(key)) series.set(key, { name, values: [], step: null });
+        const own = series.get(key), bar = BAR.exec(piece.slice(0, NEAR));
+        if (bar && own.step === bar[1]) continue;
+        own.step = bar ? bar[1] : null;
+        own.values.push([text, form.lines[index], Boolean(bar)]);
+      }
+    });
+    return [...series.values()];
+  }
+
+  /** The line in which so many numbers in a row begin that are among those of a sign, or all the same where it names none. */
+  function runOf(logged, sign) {
+    const number = (text) => ({ nan: Number.NaN, inf: Infinity, "-inf": -Infinity })[text] ?? Number(text);
+    let length = 0, before = null;
+    for (const [at, [text, , bar]] of logged.entries()) {
+      const value = number(text);
+      if (sign.values.length) length = sign.values.some((other) => value === number(other) || (Number.isNaN(value) && other === "nan")) ? length + 1 : 0;
+      // A bar may show an old value again, and few digits are often the same.
+      else if (bar || text.replace(/e.*|[^0-9]/g, "").replace(/^0+/, "").length < DIGITS) length = 0;
+      else length = length && text === before ? length + 1 : 1;
+      before = text;
+      if (length >= sign.times) return logged[at + 1 - length][1];
+    }
+    return null;
+  }
+
   /** `log`: a string, or the bytes of a file. Returns what `readyonce diagnose --format json` prints, and more for people. */
   function diagnose(rules, log, file, language) {
     const data = typeof log === "string" ? bytes(log) : decoder.decode(log);
     const note = !/[^ \t\n\r\v\f]/.test(data) ? "empty" : data.slice(0, 8192).includes("\0") ? "binary" : null;
     const found = read(rules, note ? "" : data);
     const { family, launcher, ...winning } = verdict(found);
-    const words = family === null && !launcher && !note ? part(rules, found, data) : null;
-    const line = words ? words.line : winning.line;
+    const unclaimed = family === null && !launcher && !note, whole = unclaimed ? part(rules, found, data) : null;
+    const spoken = unclaimed && !whole ? mention(found, data) : null, words = whole || spoken;
+    let line = words ? words.line : winning.line;
     const kind = launcher ? "wrapper-only" : words ? "fragment" : family === null ? "unknown" : rules.families.get(family).page === "own" ? "known" : "look-alike";
     const own = kind === "known";
-    const code = kind === "unknown" && !note && !found.error && data.length <= TYPED_IN;
-    const look = code ? lookIn(rules, found.form, language) : [];
+    let exception = kind === "unknown" && line ? exceptionOf(rules, found.said.get(line), language) : null;
+    const open = kind === "unknown" && !note && !exception && data.length <= WHOLE;
+    const look = open && data.length <= TYPED_IN ? lookIn(rules, found.form, language) : [];
+    const signs = open && !look.length ? silent(rules, found.form, language) : [];
+    const sentence = open && !look.length && !signs.length ? complaint(rules, found) : null;
+    if (sentence) {
+      line = sentence.line;
+      exception = exceptionOf(rules, sentence.said, language);
+    }
     const ranked = rules.data.incidents
-      .filter((incident) => own && incident.errors.includes(family))
+      .filter((incident) => (own || kind === "look-alike") && incident.errors.includes(family))
       .map((incident) => {
         const seen = incident.hints.filter((hint) => literals(hint.any).some(found.has));
         const weight = seen.reduce((sum, hint) => sum + hint.weight, 0);
@@ -495,7 +701,7 @@ function readyonceEngine() {
         file,
         kind,
         error: family,
-        line: kind === "unknown" ? null : line,
+        line,
         words_of: words ? words.names : [],
         also: [...found.hits.values()]
           .filter((hit) => hit.yields !== "warning" && hit.family !== family)
@@ -504,11 +710,13 @@ function readyonceEngine() {
         incidents: ranked.map(({ id, why }) => ({ id, why })),
         look,
         fix: own ? fixOf(rules, family, ranked, found.has, language) : null,
+        exception,
+        silent: signs,
       },
       line,
       rank: launcher ? found.rank : null,
       around: line ? around(typeof log === "string" ? log : new TextDecoder().decode(log), line) : [],
-      note: note || (look.length ? "look" : kind === "unknown" && found.error && found.error === found.cause ? "not-covered" : null),
+      note: note || (spoken ? "mention" : exception ? "not-covered" : look.length ? "look" : signs.length ? "silent" : null),
     };
   }
 
@@ -534,6 +742,10 @@ function readyonceEngine() {
         const form = { stack: best.stack, setting: "checkpointing", versions: "", when: null, language: best.language, code: best.code, text: null, proof: "run" };
         return { incident: best.id, stack: best.stack, text: best.fix[language], forms: [form], questions: [] };
       }
+    }
+    const other = known.elsewhere;
+    if (other && seen(other.any) && !seen(other.none)) {
+      return { incident: null, stack: stacks[0] ?? null, text: word(other.text), forms: [], questions: known.questions.map(word) };
     }
     const place = ({ name }) => (stacks.includes(name) ? stacks.indexOf(name) : stacks.length);
     const forms = [...frameworks].sort((a, b) => place(a) - place(b)).flatMap((framework) =>
@@ -585,20 +797,16 @@ function readyonceEngine() {
       const rank = told.rank === null ? "" : say("wrapper-rank", told.rank);
       lines.push(say("wrapper"), "", say("wrapper-up", rank), "", say("wrapper-file"));
     } else if (!error) {
-      const key = kind === "fragment" ? kind : told.note || "not-known";
+      const key = told.note || (kind === "fragment" ? kind : "not-known");
       const titles = wordsOf.map(named).map(({ title, path }) => link(`\`${title.replaceAll("`", "")}\``, path));
-      lines.push(say(key, titles.join(say("or"))), "", say(`${key}-next`));
+      lines.push(say(key, titles.join(say("or"))), "", say(`${key}-next`, told.json.exception?.next ?? ""));
+      if (line) lines.push("", say("at-line", line) + say("colon").trimEnd(), "", ...quote(told));
     } else {
       const family = rules.families.get(error);
       lines.push(`**${link(`\`${family.title}\``, family.path)}**${say("brackets", say("at-line", line))}`, "");
-      const winning = told.around.find(([number]) => number === line);
-      if (winning) {
-        const shown = Array.from(winning[1].trim()).slice(0, 300).join("");
-        const fence = "`".repeat(Math.max(3, ...(shown.match(/`+/g) || []).map((run) => run.length + 1)));
-        lines.push(`${fence}text`, shown, fence, "");
-      }
-      if (kind === "look-alike") lines.push(say("look-alike"), "");
-      lines.push(family.text[language]);
+      lines.push(...quote(told), "");
+      if (kind === "look-alike" && !incidents.length) lines.push(say("look-alike"), "");
+      lines.push(adviceOf(say, family, language));
       if (incidents.length) {
         lines.push("", say("incidents") + say("colon").trimEnd(), "");
         for (const { id, why } of incidents) {
@@ -611,6 +819,9 @@ function readyonceEngine() {
         lines.push("", `${say("cases")}${say("colon")}${link(`errors/${error}`, `${family.path}#cases`)}`);
       }
     }
+    for (const { line, text, page } of told.json.silent) {
+      lines.push("", `- ${text}${say("brackets", say("at-line", line))}`, "", `  ${say("more")}${say("colon")}${link(`\`${page}\``, page.replace("#", "/#"))}`);
+    }
     for (const { id, line, why } of told.json.look) {
       const incident = data.incidents.find((one) => one.id === id);
       lines.push("", `- ${link(`${id} · ${incident.short[language]}`, `incidents/${id}/`)}${say("brackets", say("at-line", line))}${say("colon")}${why}`);
@@ -622,6 +833,19 @@ function readyonceEngine() {
       }
     }
     return [...lines, "", `<sub>ReadyOnce. ${say("footer")}</sub>`, ""].join("\n");
+  }
+
+  /** What an error means and what to do, and whether a run here showed it. */
+  function adviceOf(say, { text, run }, language) {
+    return run ? text[language] : `${text[language]}${language === "en" ? " " : ""}${say("not-run")}`;
+  }
+
+  /** The line that decided, as a block: an exception's own words where it is one of no known family. */
+  function quote({ json, line, around }) {
+    const [, row] = around.find(([number]) => number === line) || [0, ""];
+    const shown = Array.from(json.exception ? json.exception.text : row.trim()).slice(0, 300).join("");
+    const fence = "`".repeat(Math.max(3, ...(shown.match(/`+/g) || []).map((run) => run.length + 1)));
+    return [`${fence}text`, shown, fence];
   }
 
   function steps(data, say, fix, language) {
@@ -640,5 +864,5 @@ function readyonceEngine() {
     return lines;
   }
 
-  return { load, diagnose, markdown, formsOf, headOf };
+  return { load, diagnose, markdown, adviceOf, formsOf, headOf };
 }

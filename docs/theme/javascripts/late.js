@@ -1,21 +1,35 @@
 // The theme's script makes what answers a reader: search, tabs that move together, copy buttons, the mark in the table of
 // contents. On a phone it costs more than all else on a page, and nobody needs it to read. So it comes with the first
 // thing that a reader does, or at once where the address asks for it.
+//
+// `data-ready` at the root: the scripts of the page have run and, once it is called, the theme's has come and has answered.
 {
+  const { dataset, classList } = document.documentElement
   const { search, theme } = document.currentScript.dataset
   const signs = ["pointerdown", "pointermove", "touchstart", "wheel", "scroll", "keydown", "focusin", "change"]
-  const meanwhile = [] // what the theme will answer when it is here
-  const field = document.querySelector(".md-search__input") // what is typed there the theme reads when it comes
-  document.documentElement.classList.replace("no-js", "js") // the theme does so too: it shows what needs a script
+  // What the theme will answer when it is here.
+  const meanwhile = []
+  // What is typed there the theme reads when it comes.
+  const field = document.querySelector(".md-search__input")
+  // The theme does so too: it shows what needs a script.
+  classList.replace("no-js", "js")
+
+  let called = false
 
   function load() {
+    called = true
+    delete dataset.ready
     for (const sign of signs) removeEventListener(sign, noted, true)
     for (const sign of ["keydown", "change"]) addEventListener(sign, keep, true)
     for (const src of [search, theme]) document.body.append(Object.assign(document.createElement("script"), { src, async: false }))
     document.body.lastChild.onload = () => {
       for (const sign of ["keydown", "change"]) removeEventListener(sign, keep, true)
-      document$.next(document) // it waits for an event that is over, and makes tabs a moment later
-      setTimeout(() => meanwhile.forEach(([target, event]) => target.dispatchEvent(event)), 20)
+      // It waits for an event that is over, and makes tabs a moment later.
+      document$.next(document)
+      setTimeout(() => {
+        for (const [target, event] of meanwhile) target.dispatchEvent(event)
+        dataset.ready = ""
+      }, 20)
     }
   }
   function noted(event) {
@@ -38,5 +52,8 @@
   document.addEventListener("DOMContentLoaded", () => {
     if (location.hash || location.search || document.activeElement !== document.body) load()
     else for (const sign of signs) addEventListener(sign, noted, { capture: true, passive: sign !== "keydown" })
+  })
+  addEventListener("load", () => {
+    if (!called) dataset.ready = ""
   })
 }

@@ -1,5 +1,15 @@
 // A control at each heading, and at a run of a lab book, that copies a link to it, in the forms that trackers take.
 // `readyonce link` prints the same.
+
+// Of an address; as it is where it was cut.
+globalThis.readyonceDecoded = text => {
+  try {
+    return decodeURIComponent(text)
+  } catch {
+    return text
+  }
+}
+
 {
   const zh = document.documentElement.lang.startsWith("zh")
   const words = zh
@@ -15,7 +25,7 @@
   const icon = '<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M10 7H7a5 5 0 0 0 0 10h3m4-10h3a5 5 0 0 1 0 10h-3m-6-5h8"/></svg>'
 
   const title = document.querySelector('meta[property="og:title"]').content
-  const id = /^RO-\d{4}/.exec(title)?.[0] ?? title
+  const id = /^[A-Z][A-Z0-9]*-\d{4}/.exec(title)?.[0] ?? title
 
   // The public address where it is known, also in a copy that was opened from a folder: there pages are files.
   const canonical = document.querySelector("link[rel=canonical]")?.href.replace(/index\.html$/, "").replace(/\.html$/, "/")
@@ -28,7 +38,8 @@
 
   async function copy(text) {
     try {
-      await navigator.clipboard.writeText(text) // there is none on a plain http address
+      // There is none on a plain http address.
+      await navigator.clipboard.writeText(text)
       return true
     } catch {
       const field = document.createElement("textarea")
@@ -46,7 +57,8 @@
     const [opener, choices] = box.children
     opener.setAttribute("aria-expanded", open)
     choices.hidden = !open
-    if (open) choices.style.translate = `${Math.max(0, 8 - choices.getBoundingClientRect().left)}px` // into sight
+    // Into sight.
+    if (open) choices.style.translate = `${Math.max(0, 8 - choices.getBoundingClientRect().left)}px`
   }
 
   function offer(label, address, box) {
@@ -84,10 +96,12 @@
     text.querySelectorAll(".headerlink").forEach(mark => mark.remove())
     const top = heading.tagName === "H1"
     const box = top ? copies(title, page) : copies(`${id} · ${text.textContent.trim()}`, `${page}#${heading.id}`)
-    const row = heading.closest("summary") // a button in a button would be none
+    // A button in a button would be none.
+    const row = heading.closest("summary")
     if (row?.parentElement.matches(".ro-claims")) row.after(box)
     else if (row) row.nextElementSibling.append(" ", box)
-    else heading.insertBefore(box, heading.querySelector(".headerlink")) // whose place it takes
+    // Whose place it takes.
+    else heading.insertBefore(box, heading.querySelector(".headerlink"))
   }
 
   document.querySelectorAll(".md-content :is(h1, h2, h3, .ro-claim h4)[id]").forEach(control)
@@ -107,16 +121,17 @@
     if (cell && !cell.querySelector(".ro-copy")) reach(cell.querySelector('[id^="run-"]'))
   })
 
-  const addressed = () => location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)))
+  const addressed = () => location.hash && document.getElementById(readyonceDecoded(location.hash.slice(1)))
 
   // What moved from a page to another, as from an article to its lab book, is still found under its old address.
   const other = document.querySelector("a[data-ro-moved]")
   function follow() {
-    const target = decodeURIComponent(location.hash.slice(1))
+    const target = readyonceDecoded(location.hash.slice(1))
     if (other && target && !target.startsWith("__") && !document.getElementById(target)) {
       location.replace(`${other.href}#${target}`)
     }
-    reach(document.getElementById(target)?.closest('td [id^="run-"]')) // not yet `:target` while the page comes in
+    // Not yet `:target` while the page comes in.
+    reach(document.getElementById(target)?.closest('td [id^="run-"]'))
   }
   follow()
   addEventListener("hashchange", follow)

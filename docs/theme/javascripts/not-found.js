@@ -1,9 +1,6 @@
 // The address that was not found may name an incident, in any spelling: /RO-3, /wiki/ro_0003.html, /zh/RO-0003/fix.
 {
-  let asked = location.pathname
-  try {
-    asked = decodeURIComponent(asked)
-  } catch {} // not UTF-8: as it is
+  const asked = readyonceDecoded(location.pathname)
   const number = /(?:^|[^a-z])ro[-_ ]?0*(\d{1,4})(?!\d)/i.exec(asked)?.[1]
   const language = asked.includes("/zh/") ? "zh" : "en"
   const link = number && document.querySelector(`[data-id="RO-${number.padStart(4, "0")}"] [hreflang="${language}"]`)

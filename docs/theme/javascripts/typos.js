@@ -69,7 +69,7 @@ globalThis.readyonceTypos = (typed, query, search) => {
       const found = named.find(it => address.test(it.pathname))
       if (!found) return []
       const link = document.createElement("a")
-      link.href = found.pathname
+      link.href = found.href
       link.textContent = found.textContent.trim()
       return [link]
     })
@@ -78,7 +78,8 @@ globalThis.readyonceTypos = (typed, query, search) => {
   async function documents() {
     const disk = location.protocol === "file:" // there the theme loads the index as a script
     const { base } = JSON.parse(document.getElementById("__config").textContent)
-    return (disk ? await __index : await (await fetch(`${base}/search/search_index.json`)).json()).docs
+    const index = new URL("search/search_index.json", new URL(base, location.href)) // `/` and `/search` would be a host
+    return (disk ? await __index : await (await fetch(index)).json()).docs
   }
 
   // word → the most frequent word of the index that one letter left out, put in, changed or swapped makes of it, or
