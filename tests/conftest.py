@@ -11,9 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, diagnose, ending, render, site
-from support import selection
-from support.hosting import behind_nginx, free_port, headers, served
+from readyonce.data import catalog
+from readyonce.diagnose import engine
+from readyonce.lab import cleanup
+from readyonce.pages import includes
+from readyonce.publish import site
+from support import second_chance, selection
+from support.hosting import behind_nginx, headers, reserved_port, served
 from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of
 
 
@@ -30,6 +34,10 @@ for number in ENDING:
 
 for name in ("SITE_URL", "REPO_URL"):
     os.environ.pop(name, None)  # the tests that need them set them
+
+
+def pytest_configure(config):
+    second_chance.pytest_configure(config)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -54,10 +62,10 @@ def pytest_terminal_summary(terminalreporter):
 @pytest.fixture(scope="session", autouse=True)
 def all_ends_with_us():
     """Whatever these tests start, in whatever way, is ended when they end, or are killed."""
-    with pytest.MonkeyPatch.context() as patch, ending.watched(token := f"tests-{uuid.uuid4().hex}"):
-        patch.setenv(ending.TOKEN, token)
+    with pytest.MonkeyPatch.context() as patch, cleanup.watched(token := f"tests-{uuid.uuid4().hex}"):
+        patch.setenv(cleanup.TOKEN, token)
         yield
-        ending.kill(token)
+        cleanup.kill(token)
 
 
 @pytest.fixture(scope="session")
@@ -131,15 +139,15 @@ def disk(folder) -> str:
 def published(tmp_path_factory):
     """The pages as they are published: SITE_URL and REPO_URL are set. (their address, their folder)"""
     copied = copy_of(ROOT, tmp_path_factory.mktemp("published") / "copy")
-    port = free_port()
-    address = f"http://127.0.0.1:{port}/wiki/"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SITE_URL", address)
-        patch.setenv("REPO_URL", REPOSITORY)
-        patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
-        assert site.build(copied, take_along=False) == 0
-    with behind_nginx(copied / "site", tmp_path_factory.mktemp("nginx"), port):
-        yield address, copied / "site"
+    with reserved_port() as port:
+        address = f"http://127.0.0.1:{port}/wiki/"
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("SITE_URL", address)
+            patch.setenv("REPO_URL", REPOSITORY)
+            patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
+            assert site.build(copied, take_along=False) == 0
+        with behind_nginx(copied / "site", tmp_path_factory.mktemp("nginx"), port):
+            yield address, copied / "site"
 
 
 @pytest.fixture(scope="session")
@@ -171,14 +179,14 @@ def copy(tmp_path) -> Path:
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Blocks so small that many texts can be tried; the margins are as they are."""
-    monkeypatch.setattr(diagnose, "WHOLE", 1000)
-    monkeypatch.setattr(diagnose, "BLOCK", 96 << 10)
+    monkeypatch.setattr(engine, "WHOLE", 1000)
+    monkeypatch.setattr(engine, "BLOCK", 96 << 10)
 
 
 @pytest.fixture(scope="module")
 def remembered():
     """For who checks one copy again and again: what was made of the same metadata, or the same runs, is not made anew."""
-    separate, includes = catalog.separate, render.includes
+    separate, every = catalog.separate, includes.every
     separated, made = {}, {}
 
     def separate_once(runs, names):
@@ -190,14 +198,14 @@ def remembered():
             return separate(runs, names)
         return separated[key]
 
-    def make_once(known, language, whole=True):
-        key = digest_of(known.root / "snippets"), language, whole
+    def make_once(known, language):
+        key = digest_of(known.root / "snippets"), language
         if key not in made:
             made.clear()  # it is much, and mostly the last that is asked for
-            made[key] = includes(known, language, whole)
+            made[key] = every(known, language)
         return dict(made[key])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(catalog, "separate", separate_once)
-        patch.setattr(render, "includes", make_once)
+        patch.setattr(includes, "every", make_once)
         yield

@@ -13,7 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from readyonce import catalog, launches
+from readyonce.data import catalog
+from readyonce.lab import processes
 
 FLOOR = Path(__file__).with_name("floor.py")
 REPEATS = 3
@@ -37,7 +38,7 @@ def one_launch(known, incident, alone: bool) -> None:
         observations = []
 
         def all_of_them(seen=observations, asked=tuple((v, 1) for v in variants)):
-            seen.extend(launches.together(known, incident, asked, python))
+            seen.extend(processes.together(known, incident, asked, python))
 
         whole = seconds(all_of_them)
         least = floor + sum(o.seconds for o in observations)
@@ -49,7 +50,7 @@ def one_launch(known, incident, alone: bool) -> None:
     )
     print(f"  ratio to bare launch + the variants' own time: {spread(ratios)} (aim: at most 1.5)")
     sample = variants if alone else variants[:: max(1, len(variants) // 6)]
-    each = [seconds(lambda v=v: launches.alone(known, incident, v, python)) for v in sample]
+    each = [seconds(lambda v=v: processes.alone(known, incident, v, python)) for v in sample]
     total = statistics.mean(each) * len(variants)
     how = "measured" if alone else f"from a sample of {len(sample)}"
     print(
@@ -58,10 +59,10 @@ def one_launch(known, incident, alone: bool) -> None:
 
 
 def bare(python: Path) -> None:
-    launched = [*launches.torchrun(python, 2), FLOOR]
+    launched = [*processes.torchrun(python, 2), FLOOR]
     with (
         tempfile.TemporaryDirectory(prefix="readyonce-") as scratch,
-        launches.running(launched, python, scratch) as process,
+        processes.running(launched, python, scratch) as process,
     ):
         assert process.wait() == 0, (Path(scratch) / "log.txt").read_text()
 

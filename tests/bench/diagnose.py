@@ -20,13 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from playwright.sync_api import sync_playwright
 
-from readyonce import site
+from readyonce.publish import site
 from support.browser import CHROMIUMS, QUIET
 from support.hosting import served
 from support.logs import LOGS, RULES, generated, read, told
 from support.project import ROOT
 
-COMMAND = [sys.executable, "-m", "readyonce.cli", "diagnose"]
+COMMAND = [sys.executable, "-m", "readyonce.cli.main", "diagnose"]
 
 
 def main() -> None:

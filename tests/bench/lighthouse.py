@@ -13,9 +13,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from readyonce import site
+from readyonce.publish import site
 from support.browser import lighthouse
-from support.hosting import behind_nginx, free_port
+from support.hosting import behind_nginx, reserved_port
 from support.project import ROOT
 
 REPEATS = 3
@@ -44,11 +44,14 @@ def main() -> None:
     pages = sys.argv[1:] or [language + name for name in KINDS for language in ("", "zh/")]
     with contextlib.redirect_stdout(sys.stderr):
         assert site.build(ROOT, take_along=False) == 0
-    port = free_port()
-    address = f"http://127.0.0.1:{port}/wiki/"
+    seen: dict[str, list[int]] = {}
     # Behind nginx, as the page `hosting` has it: a plain server packs nothing.
-    with tempfile.TemporaryDirectory(prefix="readyonce-") as scratch, behind_nginx(ROOT / "site", Path(scratch), port):
-        seen: dict[str, list[int]] = {}
+    with (
+        tempfile.TemporaryDirectory(prefix="readyonce-") as scratch,
+        reserved_port() as port,
+        behind_nginx(ROOT / "site", Path(scratch), port),
+    ):
+        address = f"http://127.0.0.1:{port}/wiki/"
         for it in lighthouse(address, ["performance"], pages * REPEATS):
             seen.setdefault(it["page"].removeprefix(address), []).append(it["scores"]["performance"])
     for page, scores in seen.items():

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-LINT = [sys.executable, "-m", "readyonce.cli", "lint"]
+LINT = [sys.executable, "-m", "readyonce.cli.main", "lint"]
 READ = [sys.executable, "-c", "import sys\nfor name in sys.argv[1:]: open(name, 'rb').read()"]
 NUMBER, TIMES = 1000, 7
 ENVIRONMENT = {name: it for name, it in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from diagnose import measured
 
-from readyonce import diagnose
+from readyonce.diagnose import engine as diagnose
 from support.logs import ENGINE, RULES
 from support.project import ROOT
 
@@ -48,8 +48,8 @@ require("readline").createInterface({ input: process.stdin }).on("line", (line) 
 # What a child is told it used at most counts what its parent held when it was started.
 PEAK = """
 import sys
-from readyonce import cli
-cli.main(["diagnose", sys.argv[1], "--format", "json"])
+from readyonce.cli import main
+main.main(["diagnose", sys.argv[1], "--format", "json"])
 print(next(line for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 

@@ -16,16 +16,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from readyonce import site
+from readyonce.publish import site
 from support.many import generate
 from support.project import ROOT, copy_of
 
 PAGES = ("incidents/RO-0001/", "decision/", "", "incidents/", "diagnose/")
-READYONCE = [sys.executable, "-m", "readyonce.cli"]
+READYONCE = [sys.executable, "-m", "readyonce.cli.main"]
 FLOOR = "import yaml, pathlib; [yaml.load(p.open(encoding='utf-8'), yaml.CSafeLoader) for p in pathlib.Path('snippets').rglob('*.yml')]"
-BUILD = (
-    "from pathlib import Path; from readyonce import site; raise SystemExit(site.build(Path.cwd(), take_along=False))"
-)
+BUILD = "from pathlib import Path; from readyonce.publish import site; raise SystemExit(site.build(Path.cwd(), take_along=False))"
 
 
 def main() -> None:

@@ -6,13 +6,13 @@ this one (153.7: `emulation.setMediaFeaturesOverride: unknown command`), and gec
 
 import base64
 import gzip
-import time
 from urllib.parse import unquote
 
 import pytest
 
 from support.firefox import Firefox
 from support.logs import LOG
+from support.patience import until
 
 
 @pytest.fixture(scope="session")
@@ -57,13 +57,10 @@ def test_the_policy_stops_nothing_of_ours_and_a_script_that_got_in(request, arch
         it.textContent = "document.title = 'broken'";
         document.body.append(it);
         document.body.insertAdjacentHTML("beforeend", `<img src="x" onerror="document.title = 'broken'">`)""")
-    brought, end = ("script-src-elem", "script-src-attr"), time.monotonic() + 20
-    while not all(kind in " ".join(stopped := firefox.stopped()) for kind in brought):
-        assert time.monotonic() < end, stopped
-        time.sleep(0.1)
-    assert (
-        all(any(kind in it for kind in brought) for it in stopped) and firefox.run("return document.title") != "broken"
-    )
+    brought = ("script-src-elem", "script-src-attr")
+    until(lambda: all(kind in " ".join(firefox.stopped()) for kind in brought), firefox.stopped)
+    assert all(any(kind in it for kind in brought) for it in firefox.stopped())
+    assert firefox.run("return document.title") != "broken"
 
 
 def test_paste(diagnose):

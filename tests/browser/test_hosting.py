@@ -7,8 +7,8 @@ import urllib.request
 
 import pytest
 
-from readyonce import reading
-from support.browser import visit
+from readyonce.data import reading
+from support.browser import settled, visit
 from support.hosting import HOSTING
 from support.project import ROOT
 
@@ -31,13 +31,14 @@ def test_a_reader_behind_nginx(browser, address):
         assert found.startswith(address) and found != page.url.partition("#")[0]
         first.click()
         page.wait_for_url(f"{found}**")
-        page.goto(f"{address}diagnose/", wait_until="networkidle")
+        page.goto(f"{address}diagnose/")
         page.click("article textarea")
         page.keyboard.insert_text("RuntimeError: Expected to mark a variable ready only once.")
         page.wait_for_selector('article a[href*="ddp-ready-twice"]')
         page.click(".ro-language")
         page.wait_for_url(f"{address}zh/diagnose/")
-        page.goto(f"{address}zh/incidents/RO-0003/", wait_until="networkidle")
+        page.goto(f"{address}zh/incidents/RO-0003/")
+        settled(page)
         assert page.evaluate("document.documentElement.lang") == "zh-Hans"
         assert not complaints, complaints
         assert len(requests) > 20 and all(url.startswith((address, "data:", "blob:")) for url in requests)
@@ -93,5 +94,5 @@ def test_gitlab_calls_what_is_there():
         program = line.split()[0]
         assert (ROOT / program).is_file() if "/" in program else shutil.which(program), program
     assert subprocess.run(["make", "-n", "site"], cwd=ROOT, capture_output=True).returncode == 0
-    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "readyonce").glob("*.py"))
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "scripts" / "readyonce").rglob("*.py"))
     assert all(re.search(rf'"{name}"', code) for name in job["variables"] if name.endswith("_URL"))

@@ -9,8 +9,9 @@ import sys
 import psutil
 import pytest
 
-from readyonce import ending
-from support.cluster import MISSING, assert_same, forgetful, run_here, until
+from readyonce.lab import cleanup
+from support.cluster import MISSING, assert_same, forgetful, run_here
+from support.patience import PATIENCE, until
 from support.project import ROOT, as_in_a_terminal, command
 from support.slurm import slurm
 
@@ -44,11 +45,11 @@ def environ(process: psutil.Process) -> dict[str, str]:
 def launched() -> list[dict[str, str]]:
     """Of what jobs have launched: the environments."""
     told = map(environ, psutil.process_iter())
-    return [it for it in told if "SLURM_JOB_ID" in it and it.get(ending.TOKEN) != os.environ[ending.TOKEN]]
+    return [it for it in told if "SLURM_JOB_ID" in it and it.get(cleanup.TOKEN) != os.environ[cleanup.TOKEN]]
 
 
 def started(jobs: int, *arguments, root, environment) -> subprocess.Popen:
-    readyonce = [sys.executable, "-m", "readyonce.cli", *arguments, "--on"]
+    readyonce = [sys.executable, "-m", "readyonce.cli.main", *arguments, "--on"]
     return subprocess.Popen(
         [sys.executable, SHOWN / "slurm.py", str(jobs), *readyonce],
         env=environment | {"READYONCE_ROOT": str(root)},
@@ -63,10 +64,10 @@ def test_a_verify_ends_with_its_evidence_though_a_job_is_cancelled(commands, tmp
     copy, stored = forgetful(tmp_path / "copy")
     local = run_here(copy, stored)
     process = started(2, *MISSING, root=copy, environment=commands)
-    assert until(launched, 120)
+    assert until(launched)
     cancelled = launched()[0]["SLURM_JOB_ID"]
     subprocess.run(["scancel", cancelled], env=commands, check=True)
-    said = process.communicate(timeout=600)[1]
+    said = process.communicate(timeout=PATIENCE)[1]
     assert process.returncode == 0, said
     assert "this worker has gone" in said, said
     assert len(re.findall(r"SLURMCluster-\d on .*: runs ", said)) > 3, said  # three tasks, of which one ran twice
@@ -80,7 +81,7 @@ def test_a_triage_says_what_it_says_here(commands, tmp_path):
     asked = ("triage", str(tmp_path), "--format", "jsonl")
     here = command(*asked)
     process = started(1, *asked, root=ROOT, environment=commands)
-    out, said = process.communicate(timeout=300)
+    out, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == here.returncode == 1, said
     assert out == here.stdout and out.count("\n") >= 3
 
@@ -88,11 +89,11 @@ def test_a_triage_says_what_it_says_here(commands, tmp_path):
 def test_what_is_ended_leaves_no_job(commands, tmp_path):
     copy, stored = forgetful(tmp_path / "copy")
     process = started(1, *MISSING, root=copy, environment=commands)
-    assert until(launched, 120)
+    assert until(launched)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=PATIENCE)
     assert process.returncode == 143
     queue = ["squeue", "--noheader", "--states", "PENDING,RUNNING,COMPLETING"]
-    assert until(lambda: not subprocess.run(queue, env=commands, capture_output=True).stdout, 90)
+    assert until(lambda: not subprocess.run(queue, env=commands, capture_output=True).stdout)
     assert until(lambda: not launched())
     assert all(path.read_text(encoding="utf-8") == text for path, text in stored.items())

@@ -16,8 +16,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from readyonce import catalog, ending, lab, launches
-from readyonce.schema import Evidence
+from readyonce.data import catalog
+from readyonce.data.schema import Evidence
+from readyonce.lab import cleanup, processes, recording, venvs
 
 ENVIRONMENT = "two-hosts"
 PORT = 29500  # each pair has its own network
@@ -56,14 +57,14 @@ def chosen(known: catalog.Catalog) -> list[catalog.Observed]:
     return list(found.values())
 
 
-def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) -> launches.Observation:
+def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) -> processes.Observation:
     """What a run showed on these hosts."""
-    incident, variant, python = observed.incident, observed.variant, lab.interpreter(known.root, "current")
+    incident, variant, python = observed.incident, observed.variant, venvs.interpreter(known.root, "current")
     logs, codes = [], []
     with ExitStack() as stack:
         started = []
         for number, host in enumerate(names):
-            scratch = stack.enter_context(ending.folder())
+            scratch = stack.enter_context(cleanup.folder())
             launcher: list[str | Path] = [
                 python,
                 "-m",
@@ -76,21 +77,21 @@ def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) ->
             launcher += ["--node-rank", str(number), "--master-addr", "10.0.0.1", "--master-port", str(PORT)]
             command = ["ip", "netns", "exec", host, *launcher, incident.folder / variant.script, variant.name]
             on = {"GLOO_SOCKET_IFNAME": f"host{number}"}
-            started.append((scratch, stack.enter_context(launches.running(command, python, scratch, on))))
+            started.append((scratch, stack.enter_context(processes.running(command, python, scratch, on))))
         for scratch, process in started:
             code = None
             with suppress(subprocess.TimeoutExpired):
-                code = process.wait(incident.meta.time_limit + launches.START_LIMIT)
+                code = process.wait(incident.meta.time_limit + processes.START_LIMIT)
             codes.append(code)
-            logs.append(launches.log_of(scratch))
+            logs.append(processes.log_of(scratch))
     results = re.findall(r"^RESULT (\{.*\})$", logs[0], re.MULTILINE)
-    seen = launches.Observation(variant.name, "error", log="\n".join(logs))
+    seen = processes.Observation(variant.name, "error", log="\n".join(logs))
     if None in codes:
         return replace(seen, outcome="hang")
     if results and codes == [0, 0]:
         result = json.loads(results[-1])
         return replace(seen, **{key: result.get(key) for key in ("outcome", "gradient_error", "rank_spread")})
-    by_family = {known.family_of(message): message for message in map(launches.message_in, logs)}
+    by_family = {known.family_of(message): message for message in map(processes.message_in, logs)}
     families = [family for family in by_family if family]
     family = families[0] if len(families) == 1 else None  # else it is of none
     return replace(
@@ -101,9 +102,9 @@ def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) ->
 def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # through the `with`, which takes the namespaces away
     known = catalog.load(catalog.find_root()).require_sound()
-    described = lab.describe("current", lab.interpreter(known.root, "current"))
+    described = venvs.describe("current", venvs.interpreter(known.root, "current"))
     environment = described.model_copy(update={"name": ENVIRONMENT, "hosts": 2})
-    seen: dict[str, dict[str, launches.Observation]] = {}
+    seen: dict[str, dict[str, processes.Observation]] = {}
     with hosts() as names:
         for it in chosen(known):
             seen.setdefault(it.incident.id, {})[it.run.variant] = run(known, it, names)
@@ -111,7 +112,7 @@ def main() -> None:
     for id, runs in seen.items():
         incident = known.incidents[id]
         facts = {name: here.facts for name in runs if (here := incident.run(name, "current"))}
-        lab.write(incident, Evidence(environment=environment, runs=lab.summarise([], runs, facts)[0]))
+        recording.write(incident, Evidence(environment=environment, runs=recording.summarise([], runs, facts)[0]))
 
 
 if __name__ == "__main__":

@@ -19,8 +19,8 @@ import atheris
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-with atheris.instrument_imports(include=["readyonce.diagnose"]):
-    from readyonce import diagnose
+with atheris.instrument_imports(include=["readyonce.diagnose.engine"]):
+    from readyonce.diagnose import engine as diagnose
 
 from support.logs import LOGS, MESSAGES, RULES, generated
 from support.project import ROOT

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import threading
-import time
 import traceback
 import warnings
 from datetime import timedelta
@@ -19,12 +18,17 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
 os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
 import readyonce_guard
 from readyonce_guard import GuardError, replay, watch
 
+from support.patience import PATIENCE
+
 ALONE, TOGETHER = {}, {}  # before there is a process group, and with two ranks
 WIDTH = 8
+ABSENT = 1  # second after which a rank that never comes is told
+FOR_EVER = 24 * 3600  # seconds: who waits so long ends at the limit of the launch
 
 
 def alone(function):
@@ -144,7 +148,7 @@ def two_backwards_at_once_are_not_judged():
         @staticmethod
         def backward(_, g):
             entered.set()
-            gate.wait(10)
+            gate.wait(PATIENCE)
             return g
 
     def other():
@@ -152,7 +156,7 @@ def two_backwards_at_once_are_not_judged():
 
     thread = threading.Thread(target=other)
     thread.start()
-    entered.wait(10)
+    entered.wait(PATIENCE)
     model(inputs()).sum().backward()
     gate.set()
     thread.join()
@@ -356,7 +360,7 @@ def nothing_is_left_after_the_last_step():
 @together
 def the_frameworks_own_error_gets_our_sentence():
     ddp = DDP(Net(reentrant=True), find_unused_parameters=True)
-    with watch(ddp, timeout=2):
+    with watch(ddp, timeout=PATIENCE):
         try:
             train(ddp, sgd(ddp), 1)
             raise AssertionError("no error")
@@ -382,7 +386,7 @@ def deepspeeds_own_assertion_speaks():
         spec = importlib.util.spec_from_file_location("repro", Path(__file__).resolve().parents[2] / "snippets" / file)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        with readyonce_guard.automatic(timeout=20), contextlib.redirect_stdout(io.StringIO()):
+        with readyonce_guard.automatic(timeout=PATIENCE), contextlib.redirect_stdout(io.StringIO()):
             try:
                 module.run(variant)
                 raise RuntimeError(f"{variant}: no assertion")
@@ -411,8 +415,7 @@ def what_could_be_meant_warns_and_stops_nobody():
 @together
 def a_rank_that_fails_does_not_keep_the_others_waiting():
     model = Net()  # averaged by nobody: no collective that would wait
-    guard, optimizer = watch(model, timeout=30), sgd(model)
-    started = time.monotonic()
+    guard, optimizer = watch(model, timeout=FOR_EVER), sgd(model)
     try:
         out = model(inputs())
         if rank() == 1:
@@ -425,21 +428,20 @@ def a_rank_that_fails_does_not_keep_the_others_waiting():
         assert "rank 1" in str(error) and "bad batch" in str(error)
     except RuntimeError as error:
         assert rank() == 1 and "bad batch" in str(error)
-    assert time.monotonic() - started < 15
     guard.remove()
 
 
 @together
 def a_rank_that_never_comes_ends_with_a_word():
     model = Net()
-    guard, optimizer = watch(model, timeout=1), sgd(model)
+    guard, optimizer = watch(model, timeout=ABSENT), sgd(model)
     model(inputs()).sum().backward()
     if rank() == 0:
         try:
             optimizer.step()
             raise AssertionError("not stopped")
         except GuardError as error:
-            assert [f.code for f in error.findings] == ["absent"] and "rank 1, within 1 s" in str(error)
+            assert [f.code for f in error.findings] == ["absent"] and f"rank 1, within {ABSENT} s" in str(error)
     guard.remove()
 
 
@@ -768,7 +770,7 @@ def weights_averaged_every_few_steps_are_warned_of_and_not_stopped():
         plain = loop(4, lambda model: None)
         with warnings.catch_warnings(record=True) as told:
             warnings.simplefilter("always")
-            watched = loop(4, lambda model, guards=guards: guards.append(watch(model, timeout=5)))
+            watched = loop(4, lambda model, guards=guards: guards.append(watch(model, timeout=PATIENCE)))
         (guard,) = guards
         assert guard.done and guard.step == 3, loop
         assert guard.lines[-1].endswith("; the weights were equal again in between"), guard.lines
@@ -784,7 +786,7 @@ def weights_averaged_every_few_steps_are_warned_of_and_not_stopped():
 @together
 def a_forgotten_synchronisation_is_warned_of():
     ddp = DDP(Net())
-    guard = watch(ddp, timeout=5)
+    guard = watch(ddp, timeout=PATIENCE)
     with warnings.catch_warnings(), ddp.no_sync():
         warnings.simplefilter("ignore")
         train(ddp, sgd(ddp), 3)
@@ -796,7 +798,7 @@ def a_forgotten_synchronisation_is_warned_of():
 def a_local_gradient_on_top_of_an_averaged_one_is_stopped():
     """No loop that averages weights averages the gradients of a part of a step only."""
     ddp = DDP(Net())
-    watch(ddp, timeout=5)
+    watch(ddp, timeout=PATIENCE)
     (ddp(inputs()) - 1).square().mean().backward()
     try:
         with ddp.no_sync():
@@ -835,7 +837,7 @@ def an_optimizer_that_steps_another_takes_one_step():
         ends = []
         for guarded in (False, True):
             ddp = DDP(Net())
-            guard = watch(ddp, timeout=5) if guarded else None
+            guard = watch(ddp, timeout=PATIENCE) if guarded else None
             train(ddp, make(ddp), 2)
             ends.append([p.detach().clone() for p in ddp.parameters()])
         assert guard.step == 2 and not guard.done and not guard.findings, (guard.step, guard.findings)
@@ -849,7 +851,7 @@ def steps_with_no_backward_between_are_counted():
     """Gradients from `torch.autograd.grad`, of weights that no forward of the model uses."""
     model = Net()
     params, optimizer = [*model.parameters()], sgd(model)
-    guard = watch(model, timeout=5)
+    guard = watch(model, timeout=PATIENCE)
     for _ in range(3):
         for p, g in zip(params, torch.autograd.grad(sum((p - 1).square().sum() for p in params), params)):
             p.grad = g
@@ -859,7 +861,7 @@ def steps_with_no_backward_between_are_counted():
 
 @together
 def a_model_met_in_a_closure_is_watched_after_another_is_done():
-    with readyonce_guard.automatic(steps=1, timeout=5) as guards:
+    with readyonce_guard.automatic(steps=1, timeout=PATIENCE) as guards:
         first, second = DDP(Net()), DDP(Net())
         train(first, sgd(first), 2)
         optimizer = sgd(second)
@@ -903,7 +905,7 @@ def trainer_of(reentrant=False, fails_at=None, **settings):
     )
     data = [{"x": torch.randn(WIDTH)} for _ in range(16)]
     trainer = transformers.Trainer(Model(reentrant), arguments, train_dataset=data)
-    watcher = readyonce_guard.callback(trainer, timeout=10)
+    watcher = readyonce_guard.callback(trainer, timeout=PATIENCE)
     trainer.add_callback(watcher)
     return trainer, watcher
 
@@ -1001,7 +1003,7 @@ def main(results, *names):
             for name, function in ALONE.items():
                 if not names or name in names:
                     run(name, function)
-        dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+        dist.init_process_group("gloo", timeout=timedelta(seconds=PATIENCE))
         for name, function in TOGETHER.items():
             if not names or name in names:
                 run(name, function)

@@ -12,7 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-from readyonce import catalog, launch, launches, schema
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from readyonce.data import catalog, schema
+from readyonce.lab import commands as launch
+from readyonce.lab import processes
+from support.patience import PATIENCE
 
 RUNS = [  # incident, variant, environment: each framework's silent ones, and right ones beside them
     ("RO-0002", "command-vision-both-find-unused-false", "ms-swift-3.5.3"),
@@ -36,7 +41,7 @@ GUARD = ROOT / schema.GUARD
 
 @contextmanager
 def behind_the_guard(command, python, *rest, **options):
-    with launches.running([python, GUARD, "--", *command], python, *rest, **options) as process:
+    with processes.running([python, GUARD, "--", *command], python, *rest, **options) as process:
         yield process
 
 
@@ -74,10 +79,10 @@ def main(environments, write):
         if name in stored or not python.exists():
             continue
         with tempfile.TemporaryDirectory() as scratch:
-            command = [*launches.torchrun(python, 2), ROOT / "snippets/frameworks/run" / script, word]
+            command = [*processes.torchrun(python, 2), ROOT / "snippets/frameworks/run" / script, word]
             with behind_the_guard(command, python, scratch) as process:
-                code = process.wait(300)
-            log = launches.log_of(Path(scratch))
+                code = process.wait(PATIENCE)
+            log = processes.log_of(Path(scratch))
         keep(stored, name, said(log, code), log, path, write)
 
 

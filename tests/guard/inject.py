@@ -14,7 +14,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,23 +21,32 @@ import torch
 import torch.distributed as dist
 
 HERE = Path(__file__).parent
+# Seconds after which a rank that does not come is one that never does. A harmless loop has all the time of a busy machine.
+ABSENT = 1.5
+GIVEN_UP = timedelta(seconds=8)  # a wrong loop may leave a rank in a collective for ever
 DEVICE = os.environ.get("DEVICE", "cpu")
 ON_GPU = ("ddp", "zero-3")  # the loops that run there
-sys.path[:0] = [str(HERE), str(HERE.parents[1] / "snippets" / "guard")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "snippets" / "guard")]
 import loops  # noqa: E402
 import readyonce_guard  # noqa: E402
+
+from support.patience import PATIENCE  # noqa: E402
+
+ALL = [name for name, (loop, *_) in (loops.WRONG | loops.HARMLESS).items() if DEVICE == "cpu" or loop in ON_GPU]
 
 
 def run(name, text, rank, world):
     """What the guard says, and what the training came to without its help."""
     space, guards = {}, []
+    *_, finding = loops.WRONG.get(name, [None])
+    patience = ABSENT if finding == "absent" else PATIENCE
+    dist.distributed_c10d._set_pg_timeout(GIVEN_UP if name in loops.WRONG else timedelta(seconds=PATIENCE))
 
     def watch(model):
-        guards.append(readyonce_guard.watch(model, steps=3, on_finding="record", timeout=1.5, name=name))
+        guards.append(readyonce_guard.watch(model, steps=3, on_finding="record", timeout=patience, name=name))
         return guards[0]
 
     record = {"name": name}
-    started = time.perf_counter()
     try:
         with contextlib.redirect_stdout(sys.stderr):
             exec(compile(text, name, "exec"), space)
@@ -57,7 +65,6 @@ def run(name, text, rank, world):
         record["texts"], record["lines"], record["sent"] = [str(f) for f in guard.findings], guard.lines, guard.bytes_sent
         record["finished"] = guard.done
         guard.remove()
-    record["seconds"] = time.perf_counter() - started
     record["left"] = hasattr(torch.autograd.backward, "__wrapped__")
     space.clear()
     gc.collect()
@@ -71,13 +78,13 @@ def main(results, *names):
     import deepspeed
 
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
-    dist.init_process_group("gloo", timeout=timedelta(seconds=8))
+    dist.init_process_group("gloo", timeout=GIVEN_UP)
     rank, world = dist.get_rank(), dist.get_world_size()
     if DEVICE == "cuda":
         os.environ["LOCAL_RANK"] = "0"  # DeepSpeed takes the GPU of this number
     store = dist.PrefixStore("inject", dist.distributed_c10d._get_default_store())
     with open(results, "w", encoding="utf-8") as file:
-        for name in names or [it for it, (loop, *_) in (loops.WRONG | loops.HARMLESS).items() if DEVICE == "cpu" or loop in ON_GPU]:
+        for name in names or ALL:
             record = run(name, loops.source(name), rank, world)
             store.set(f"{name}/{rank}", json.dumps(record))
             if rank == 0:
@@ -88,7 +95,7 @@ def main(results, *names):
     os._exit(0)
 
 
-def launch(names=(), limit=300):
+def launch(names=()):
     """name -> {"codes", "step", "outcome", "off"}: on any rank, and what became of the training without help."""
     with tempfile.TemporaryDirectory() as scratch:
         results = Path(scratch) / "results.jsonl"
@@ -96,7 +103,7 @@ def launch(names=(), limit=300):
         on = {"DS_ACCELERATOR": DEVICE} if DEVICE == "cuda" else {"DS_ACCELERATOR": "cpu", "ACCELERATE_USE_CPU": "true"}
         environment = {**os.environ, "OMP_NUM_THREADS": "1", **on}
         done = subprocess.run(
-            [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=limit
+            [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=PATIENCE * len(names or ALL)
         )
         assert done.returncode == 0, done.stderr[-4000:]
         found = {record["name"]: record["ranks"] for record in map(json.loads, results.read_text().splitlines())}

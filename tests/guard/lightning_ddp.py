@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
 import readyonce_guard
-from cases import WIDTH, nothing_left
+from cases import PATIENCE, WIDTH, nothing_left
 
 
 class Model(lightning.LightningModule):
@@ -35,7 +35,7 @@ class Model(lightning.LightningModule):
 
 
 def fit(model):
-    watching = readyonce_guard.lightning_callback(timeout=20)
+    watching = readyonce_guard.lightning_callback(timeout=PATIENCE)
     trainer = lightning.Trainer(
         strategy=DDPStrategy(find_unused_parameters=False),
         callbacks=[watching],

@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 600  # seconds of a launch
+GIVEN_UP = 60  # seconds that a rank waits for another: that it does not come may be all that a check says
 CHECKS = {
     "none": {},
     "DDP logging data": {},
@@ -32,7 +33,8 @@ CHECKS = {
 
 def asked():
     """file → (right variants, silent variants), names as the evidence has them, of two ranks."""
-    from readyonce import catalog, guard
+    from readyonce.data import catalog
+    from readyonce.pages import guard
 
     known = catalog.load(ROOT).require_sound()
     silent, right, strategies = {}, {}, {}
@@ -58,7 +60,7 @@ def rank(check, results, file, *variants):
     import worker
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=GIVEN_UP))
     if check == "set_detect_anomaly(True)":
         torch.autograd.set_detect_anomaly(True)
     watching = None
@@ -76,7 +78,7 @@ def rank(check, results, file, *variants):
         print(f"=== {variant}", file=sys.stderr, flush=True)
         try:
             if watching:
-                with watching.automatic(timeout=60):
+                with watching.automatic(timeout=GIVEN_UP):
                     outcome = module.run(variant)["outcome"]
             else:
                 outcome = module.run(variant)["outcome"]

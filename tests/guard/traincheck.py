@@ -70,7 +70,7 @@ def called(environment, folder, program, *words):
     """Run one of its commands; returns seconds and what it printed."""
     variables = {**os.environ, "PATH": f"{environment / 'bin'}:{os.environ['PATH']}"}
     variables |= {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "CUDA_VISIBLE_DEVICES": ""}
-    before = time.perf_counter()
+    before = time.monotonic()
     command = [environment / "bin" / program, *words]
     try:
         done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=LIMIT)
@@ -80,7 +80,7 @@ def called(environment, folder, program, *words):
     if done.returncode:
         errors = re.findall(r"^.*(?:Error|Signal \d+).*$", said, re.MULTILINE)
         raise Unusable(f"{program} ended with {done.returncode}: {errors[-1].strip()[:200] if errors else ''}")
-    return time.perf_counter() - before, said
+    return time.monotonic() - before, said
 
 
 def traced(environment, folder, file, variant, style):

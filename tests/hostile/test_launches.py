@@ -1,19 +1,24 @@
 """Launches that are made to break the lint."""
 
 import random
+import resource
 
 import pytest
 
-from readyonce.lint import judge, shell
+from readyonce.launches import shell
+from readyonce.lint import judge
 from support.launches import HOSTILE, READER, RULES, TRAPS, linted
 
-MOST = 512 << 20  # bytes that the command may ask for
+MOST = {
+    resource.RLIMIT_AS: 512 << 20,
+    resource.RLIMIT_CPU: 50,
+}  # bytes, and seconds of a processor, that the command may have
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_input_ends_and_says_so(name, tmp_path):
     (tmp_path / name).write_text(HOSTILE[name])
-    done = linted(tmp_path / name, timeout=50, memory=MOST)
+    done = linted(tmp_path / name, limits=MOST)
     assert done.returncode in (0, 2) and "Traceback" not in done.stderr, done.stderr
     if done.returncode == 2:
         assert name in done.stderr

@@ -4,12 +4,12 @@ import json
 import os
 import random
 import re
-import time
 
 import pytest
 
-from readyonce import diagnose
+from readyonce.diagnose import engine
 from support.logs import ENGINE, LOGS, read, run, told
+from support.steps import steps
 
 
 def test_an_exception_that_is_cut_in_a_large_log():
@@ -48,17 +48,9 @@ def test_an_exception_that_is_cut_in_a_large_log():
     ],
     ids=repr,
 )
-def test_time_grows_with_the_length_only(unit):
-    def seconds(size):
-        text = (unit * (size // len(unit) + 1))[:size]
-        best = float("inf")
-        for _ in range(3):
-            start = time.process_time()
-            told(text)
-            best = min(best, time.process_time() - start)
-        return best
-
-    assert seconds(200_000) < 8 * seconds(50_000) + 0.2
+def test_cost_grows_with_the_length_only(unit):
+    less, more = (steps(engine, told, (unit * size)[:size]) for size in (5_000, 20_000))
+    assert all(more[kind] < 4.5 * less[kind] for kind in more), (less, more)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +82,8 @@ def test_a_large_log_has_the_answer_of_a_small_one(tmp_path):
         if "error" not in expected or expected["error"] == "inputs-without-grad":
             continue
         big = ("".join(before) + text).encode()
-        assert len(big) > diagnose.WHOLE
-        answer = diagnose.diagnose(ENGINE, big)
+        assert len(big) > engine.WHOLE
+        answer = engine.diagnose(ENGINE, big)
         small = told(text)
         assert answer.json["error"] == expected["error"], path.stem
         assert answer.json["line"] == small.json["line"] + len(before)

@@ -3,7 +3,7 @@
 Changes by chance, always the same, to a copy with one incident: each is looked at in this very process, and undone.
 """
 
-import json
+import gc
 import random
 import re
 import shutil
@@ -11,7 +11,11 @@ import shutil
 import pytest
 import yaml
 
-from readyonce import catalog, cli, decision, reading, render
+from readyonce.cli import main
+from readyonce.data import catalog
+from readyonce.pages import decision
+from readyonce.publish import render
+from support.mutations import change
 from support.project import ROOT, copy_of
 
 SEED, CHANGES = 20261122, 2000
@@ -19,9 +23,6 @@ KEPT = "RO-0005"  # it has matrices, several environments, a framework's command
 PAGES = re.compile(rf"docs/\w+/(errors/.*|incidents/(index|{KEPT}|{KEPT}/(files|evidence))|tags)\.md")
 TOUCHED = (".md", ".yml", ".json", ".sh", ".py", ".txt")
 PROBLEM = r"[^\s:][^:\n]*:[1-9]\d*: .+\n    \S.+"
-ODD = "0 -1 1e999 null ~ [] {} *a &a !!python/name:os.system \0 \u2028 \x1b[ ``` ](#x) <script> {#x} @ ../.. * 🙂 TODO ' \" \t"
-ODD = ["", '--8<-- "x"', "--8<-- [end:x]", *ODD.split(" ")]
-VALUES = [None, True, -1, 10**30, 1e308, "", "x", "RO-0001", [], {}, [None], {"x": {}}, "match", "error", "2026-13-45"]
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +49,6 @@ def small(tmp_path_factory):
     read = yaml.safe_load(tables.read_text(encoding="utf-8"))
     read = {name: it for name, it in read.items() if known.fitting(it["where"])[0]}
     tables.write_text(yaml.safe_dump(read), encoding="utf-8")
-    examples = root / "snippets" / "lint" / "examples.json"  # 2,000 launches, which each check would judge
-    read = json.loads(examples.read_text(encoding="utf-8"))
-    examples.write_text(
-        json.dumps(read | {name: {version: [] for version in it} for name, it in read.items()}), encoding="utf-8"
-    )
     render.write(catalog.load(root).require_sound())
     return root
 
@@ -61,11 +57,11 @@ def small(tmp_path_factory):
 def told(small, remembered, monkeypatch, capsys):
     """Runs `readyonce` on the copy, here; returns its exit code and what it said."""
     monkeypatch.setenv("READYONCE_ROOT", str(small))
-    monkeypatch.setattr(cli, "ENDING", [])
-    monkeypatch.setattr(cli, "_keep_all", lambda: None)
+    monkeypatch.setattr(main, "ENDING", [])
+    monkeypatch.setattr(gc, "disable", lambda: None)  # here it goes on after the command
 
     def run(*arguments):
-        code = cli.main([*arguments])
+        code = main.main([*arguments])
         return code, capsys.readouterr().err
 
     return run
@@ -77,58 +73,6 @@ def sound(said: str) -> bool:
     return bool(re.fullmatch(rf"(?:{PROBLEM}\n)+", problems + "\n")) and int(count.split()[0]) == problems.count(
         "\n    "
     )
-
-
-def change(chance: random.Random, data: bytes, suffix: str) -> bytes:
-    text = data.decode()
-    lines = text.splitlines(keepends=True) or [""]
-    at = chance.randrange(len(lines))
-    words = list(re.finditer(r"[^\s,:\[\]{}()]+", text)) or [re.match("", text)]
-    word, other = chance.choice(words), chance.choice(words)
-    match chance.randrange(12):
-        case 0:
-            return data[: chance.randrange(len(data) + 1)]
-        case 1:
-            return text.encode(chance.choice(["gbk", "utf-16", "utf-8-sig", "latin-1"]), "replace")
-        case 2:
-            del lines[at]
-        case 3:
-            lines.insert(at, lines[chance.randrange(len(lines))])
-        case 4:
-            lines[at] = " " * chance.randrange(5) + lines[at].lstrip()
-        case 5:
-            flipped = bytearray(data or b"x")
-            flipped[chance.randrange(len(flipped))] ^= 1 << chance.randrange(8)
-            return bytes(flipped)
-        case 6:
-            return (text[: word.start()] + text[word.end() :]).encode()
-        case 7:
-            return (text[: word.start()] + other[0] + text[word.end() :]).encode()
-        case 8:
-            return (text[: word.start()] + chance.choice(ODD) + text[word.end() :]).encode()
-        case 9:
-            place = chance.randrange(len(text) + 1)
-            return (text[:place] + chance.choice(ODD) + text[place:]).encode()
-        case _ if suffix in (".json", ".yml") and "!ENV" not in text:
-            return restructured(chance, text).encode()
-        case _:
-            return b""
-    return "".join(lines).encode()
-
-
-def restructured(chance: random.Random, text: str) -> str:
-    """Sound JSON, which is YAML too, with one value gone or another."""
-    value = json.loads(json.dumps(reading.parse_yaml(text), default=str))
-    inside, key = {"": value}, ""
-    while isinstance(inside[key], dict | list) and inside[key] and chance.random() < 0.9:
-        inside = inside[key]
-        key = chance.choice(list(inside) if isinstance(inside, dict) else range(len(inside)))
-    if chance.random() < 0.4 and key != "":
-        del inside[key]
-    else:
-        inside[key] = chance.choice(VALUES)
-        value = inside[key] if key == "" else value
-    return json.dumps(value, ensure_ascii=False, indent=1)
 
 
 def test_changes_by_chance(small, told):
@@ -161,3 +105,27 @@ def test_changes_by_chance(small, told):
             if path.read_bytes() != data:
                 path.write_bytes(data)
         done += len(changed)
+
+
+STORED = ("faults.json", "cost.json", "others.json", "traincheck.json", "commands.json", "noise.json")
+
+
+@pytest.mark.parametrize("name", [*STORED, "exceptions.yml", "missed.yml"])
+def test_changes_of_what_the_guard_showed(small, told, name):
+    chance = random.Random(f"{SEED} {name}")
+    path = small / "snippets" / "guard" / name
+    before = path.read_bytes()
+    try:
+        for _ in range(10):
+            path.write_bytes(change(chance, before, path.suffix))
+            code, said = told("check")
+            assert code == 0 or code == 1 and sound(said), said
+        for text in ("{", "7", '{"runs": {"RO-0005/none current": {}}}', "[" * 100_000):
+            path.write_text(text, encoding="utf-8")
+            code, said = told("check")
+            assert code == 1 and sound(said) and f"snippets/guard/{name}:" in said, said
+        for command in ("render", "list"):  # they read the same, without the rules before it
+            code, said = told(command)
+            assert code == 0 or code == 1 and sound(said), said
+    finally:
+        path.write_bytes(before)

@@ -1,11 +1,15 @@
 """Sources that would crash a parser, or make a command stumble."""
 
+import errno
 import os
 import subprocess
 import sys
 
 import pytest
 
+from readyonce.data import catalog
+from readyonce.publish import render
+from support.patience import PATIENCE
 from support.project import command, edit
 
 
@@ -15,9 +19,17 @@ from support.project import command, edit
 )
 def test_what_would_crash_a_parser_is_refused(copy, name, bomb):
     (copy / name).write_text(bomb)
-    told = command("list", root=copy, timeout=60)
+    told = command("list", root=copy, timeout=PATIENCE)
     assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
     assert f"{name}:1: " in told.stderr and "\n    " in told.stderr and len(told.stderr) < 1000
+
+
+@pytest.mark.parametrize("python", ["not " * 100_000 + "1", "elif 1: 1\n" * 50_000, "(" * 1000, "1" + "+1" * 300_000])
+def test_python_that_no_parser_takes_is_refused(copy, python):
+    (copy / "snippets/RO-0001/repro.py").write_text(f"if 1: 1\n{python}", encoding="utf-8")
+    told = command("check", root=copy, timeout=PATIENCE)
+    assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
+    assert "it was stored with another repro.py\n    " in told.stderr
 
 
 @pytest.mark.parametrize("name", ["check", "site"])
@@ -65,8 +77,24 @@ def test_a_tree_that_cannot_be_written_to(copy):
     if subprocess.run([*alone, f"{closed} true"], capture_output=True).returncode:
         pytest.skip("this system lets nobody mount a disk of his own")
     for arguments in ("new RO-0042", "site"):
-        run = f"{closed} exec {sys.executable} -m readyonce.cli {arguments}"
+        run = f"{closed} exec {sys.executable} -m readyonce.cli.main {arguments}"
         environment = os.environ | {"READYONCE_ROOT": str(copy)}
         told = subprocess.run([*alone, run], capture_output=True, text=True, env=environment)
         assert told.returncode == 2 and "Traceback" not in told.stderr, told.stderr
         assert ": Read-only file system. Let this user" in told.stderr and str(copy) in told.stderr
+
+
+def test_a_full_disk_costs_an_author_no_page(copy, monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    page = copy / "docs/en/incidents/RO-0003.md"
+    edit(page, "\n## ", "\nWritten today.\n\n## ")
+    edit(page, "title: ", "title: other ")
+    before = page.read_bytes()
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(os, "fsync", full)
+        render.write(catalog.load(copy))
+    assert page.read_bytes() == before
+    render.write(catalog.load(copy))
+    assert b"Written today." in page.read_bytes() != before

@@ -175,6 +175,6 @@ def test_json_that_deepspeed_refuses(copy):
 
 
 def test_word_on_the_page_that_no_run_said(copy):
-    edit(copy / "scripts/readyonce/words.en.yml", "match: trains right", "match: trains well")
+    edit(copy / "scripts/readyonce/data/words.en.yml", "match: trains right", "match: trains well")
     test = "site/test_site.py::test_sentence_says_what_the_run_showed[RO-0001/non-reentrant@current-en]"
     assert "trains well" in red(copy, test)

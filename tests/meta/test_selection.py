@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from readyonce.made_from import STALE
+from readyonce.lab.made_from import LAUNCH, STALE
 from support import selection
 from support.project import KNOWN, ROOT, TESTS
 from support.selection import Selection, Unusable, base, drawn
@@ -89,7 +89,7 @@ def test_each_is_drawn_at_some_commit_and_none_draws_nothing():
     assert met == {
         (incident.id, incident.variants[run.variant].script)
         for incident in KNOWN.incidents.values()
-        for run in incident.evidence["current"].runs
+        for run in (() if incident.short else incident.evidence["current"].runs)
     }
 
 
@@ -105,8 +105,8 @@ def test_a_draw_keeps_to_its_budget_and_is_the_same_each_time():
     "changed, wanted, others",
     [
         (["docs/en/decision.md", "snippets/RO-0001/incident.yml"], set(), {"lab", "guard", "triage", "book"}),
-        (["scripts/readyonce/launches.py"], {"lab", "guard", "canary", "cluster"}, {"triage"}),
-        (["scripts/readyonce/fleet/reading.py"], {"triage"}, {"lab", "guard"}),
+        (["scripts/readyonce/lab/processes.py"], {"lab", "guard", "canary", "cluster"}, {"triage"}),
+        (["scripts/readyonce/triage/reading.py"], {"triage"}, {"lab", "guard"}),
         (["snippets/guard/readyonce_guard.py"], {"guard"}, {"lab", "triage"}),
         (["tests/support/fleet.py"], {"triage"}, {"lab", "guard"}),
         (["tests/runs/test_canary.py"], {"canary", "suite"}, {"lab", "guard"}),
@@ -119,10 +119,12 @@ def test_lanes_that_a_change_calls_for(changed, wanted, others):
 
 
 @pytest.mark.parametrize("path", ["Makefile", "requirements.txt", ".ci/run", "something/new.txt"])
-def test_change_of_what_nobody_named_calls_for_everything(path):
+def test_change_of_what_nobody_named_calls_for_every_lane(path):
     chosen = Selection(ROOT, COMMITS[0], "base", ["docs/en/decision.md", path])
     items = [SimpleNamespace(path=TESTS / "runs/test_lab.py")]
-    assert path in chosen.whole and selection.choose(items, chosen, KNOWN) == (items, [])
+    assert chosen.why.keys() == chosen.lanes.keys() and not chosen.whole
+    assert any(path in reason for reason in chosen.why.values())
+    assert selection.choose(items, chosen, KNOWN) == (items, [])
 
 
 def test_what_all_tests_share_calls_for_every_lane():
@@ -132,14 +134,14 @@ def test_what_all_tests_share_calls_for_every_lane():
 
 @pytest.mark.parametrize(
     "line, another",
-    [('"fleet | lint | pages",', False), ('requires-python = ">=3.11"', True)],
+    [('"lint | triage",', False), ('requires-python = ">=3.11"', True)],
     ids=["linter", "project"],
 )
 def test_of_the_project_file_what_only_linters_read_calls_for_nothing(monkeypatch, line, another):
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert line in text
     monkeypatch.setattr(selection, "git", lambda root, *arguments: text.replace(line, line.replace("e", "", 1)))
-    assert bool(Selection(ROOT, "", "base", ["pyproject.toml"]).whole) == another
+    assert bool(Selection(ROOT, "", "base", ["pyproject.toml"]).unknown) == another
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_of_the_project_file_what_only_linters_read_calls_for_nothing(monkeypatc
     [
         ("snippets/RO-0003/minimal.py", {"RO-0003"}),
         ("snippets/RO-0003/minimal.json", {"RO-0003"}),
-        ("scripts/readyonce/minimal.py", set(KNOWN.incidents)),
+        ("scripts/readyonce/lab/minimal.py", set(KNOWN.incidents)),
     ],
 )
 def test_minimal_repros_that_changed_are_launched_and_some_that_are_drawn(path, wanted):
@@ -239,7 +241,7 @@ def test_nothing_that_was_to_run_is_left_out_without_a_word(monkeypatch):
 
 def grown(folder) -> list[str]:
     """What was added to the list of stale evidence since it is there, by commits that changed nothing of how runs are started."""
-    added, starts = [], ("scripts/readyonce/worker.py", "scripts/readyonce/launches.py")
+    added, starts = [], ("scripts/readyonce/lab/worker.py", "scripts/readyonce/lab/processes.py")
     commits = selection.git(folder, "log", "--format=%H", "--", STALE).split()
     for commit, before in zip(commits, commits[1:], strict=False):
         now, then = (set(selection.git(folder, "show", f"{it}:{STALE}").splitlines()) for it in (commit, before))
@@ -290,3 +292,29 @@ def test_suite_runs_what_was_chosen():
     assert {"unit/test_check.py", "runs/test_runs.py"} <= files
     if not selection.git(ROOT, "status", "--porcelain").strip():
         assert not files & {test for lane in Selection.of(ROOT).lanes.values() for test in lane["tests"]}
+
+
+def test_where_only_what_starts_runs_changed_a_part_of_them_is_drawn_within_a_budget(monkeypatch):
+    """Each at some commit, never more than the budget allows; what changed otherwise is run whole beside it."""
+    chosen, met = Selection(ROOT, "", "base"), set()
+    starts = {(id, "current"): {LAUNCH} for id, incident in KNOWN.incidents.items() if not incident.short}
+    chosen.evidence = starts | {("RO-0003", "current"): {"*"}}
+    for head in COMMITS:
+        chosen.head = head
+        found = chosen.runs(KNOWN)
+        assert {script for id, script in found if id == "RO-0003"} == set(scripts_of("RO-0003"))
+        started = [key for key, why in found.items() if why == "what starts it changed"]
+        assert started and sum(seconds_of(*key) for key in started) <= selection.OF_LAUNCH
+        met |= set(started)
+    assert {id for id, _ in met} == {id for id, _ in starts} - {"RO-0003"}
+
+
+def scripts_of(id):
+    incident = KNOWN.incidents[id]
+    return {incident.variants[run.variant].script for run in incident.evidence["current"].runs}
+
+
+def seconds_of(id, script):
+    incident = KNOWN.incidents[id]
+    runs = incident.evidence["current"].runs
+    return selection.START + sum(run.seconds for run in runs if incident.variants[run.variant].script == script)

@@ -7,8 +7,11 @@ import textwrap
 
 import pytest
 
-from readyonce import articles, catalog, check, reading, render
-from readyonce.project import LANGUAGES
+from readyonce.check import check
+from readyonce.check.blocks import commands
+from readyonce.data import articles, catalog, reading
+from readyonce.data.project import LANGUAGES
+from readyonce.pages import includes
 from support.project import ROOT
 
 PAGES = [articles.read(path) for language in LANGUAGES for path in sorted((ROOT / "docs" / language).rglob("*.md"))]
@@ -26,7 +29,7 @@ def problems():
 
 @functools.cache
 def made(language):
-    return render.includes(catalog.load(ROOT), language)
+    return includes.every(catalog.load(ROOT), language)
 
 
 def shown(page: articles.Page, block: articles.Block) -> str:
@@ -76,14 +79,15 @@ def test_the_fix_in_the_header_can_be_copied(known, incident):
     if fix.code:
         file, section = fix.code.split(":")
         source = (known.incidents[incident].folder / file).read_text(encoding="utf-8")
-        compile(textwrap.dedent(articles.section(source, section)), file, "exec")
+        shown = textwrap.indent(textwrap.dedent(articles.section(source, section)), "    ")
+        compile(f"def around():\n{shown}", file, "exec")  # a section may return from the function that it is a part of
         return
     accepted_by_bash(f"{fix.command} {fix.option}")
     recorded = {
         e: v.options[fix.command] for e, v in known.incidents[incident].evidence.items() if fix.command in v.options
     }
     assert recorded, f"no environment has recorded the options of {fix.command}"
-    (words,) = check.commands(f"{fix.command} {fix.option}")
+    (words,) = commands(f"{fix.command} {fix.option}")
     for environment, options in recorded.items():
         assert {word for word in words if word.startswith("--")} <= set(options), environment
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from readyonce import canary, catalog, cli, lab, launches, schema, stack_runs
+from readyonce.cli import main
+from readyonce.data import catalog, schema
+from readyonce.lab import canary, framework_probe, processes, venvs
 from support.project import edit
 
 # Commands that need no torch: they fail in known words.
@@ -114,10 +116,10 @@ def test_a_bound_behind_a_pin_holds(toy):
 def test_what_a_list_holds(toy):
     listed = toy.root / "snippets" / "environments" / "tiny.txt"
     listed.write_text("# One.\na_b.c==1.0.post1\nd[e,f]==2.0,<3  # why\ng<4\nh==5; sys_platform == 'linux'\n")
-    assert lab.pins(toy.root, "tiny") == {"a_b.c": "1.0.post1", "d[e,f]": "2.0", "g": "", "h": "5"}
+    assert venvs.pins(toy.root, "tiny") == {"a_b.c": "1.0.post1", "d[e,f]": "2.0", "g": "", "h": "5"}
     listed.write_text("a==1\n-r other.txt\n")
-    with pytest.raises(launches.LabError, match=r"tiny\.txt:2: `-r other\.txt` is no requirement: write"):
-        lab.pins(toy.root, "tiny")
+    with pytest.raises(processes.LabError, match=r"tiny\.txt:2: `-r other\.txt` is no requirement: write"):
+        venvs.pins(toy.root, "tiny")
 
 
 def test_a_changed_message(toy):
@@ -169,7 +171,7 @@ def test_a_default_that_moved(toy, monkeypatch):
             raise RuntimeError(f"{script} told nothing")
         return told[script]
 
-    monkeypatch.setattr(stack_runs, "run", run)
+    monkeypatch.setattr(framework_probe, "run", run)
     changes = canary.watch(known, []).changes
     assert [(it.subject, it.what) for it in changes] == [
         ("moved.py unset", "checkpointing that reaches torch then: non-reentrant; now: reentrant"),
@@ -192,7 +194,7 @@ def test_what_counts_as_the_same():
     def differs(then, now) -> bool:
         declared = schema.Declaration(outcome="error", error="x")
         run = schema.Run(variant="v", outcome="error", error="x", message=then, repeats=1, alone=True, seconds=1)
-        return canary.difference(declared, run, launches.Observation("v", "error", "x", message=now)) is not None
+        return canary.difference(declared, run, processes.Observation("v", "error", "x", message=now)) is not None
 
     assert not differs("at 0x7f3a, rank 0: 1 2 3\n in /tmp/a/b.py", "at 0xdead, rank 1: 6 7\n\n in  /var/b.py")
     assert differs("Multiple gradient reduction is", "Multiple gradient reductions are")
@@ -204,7 +206,7 @@ def test_what_counts_as_the_same():
 def test_a_moved_gradient_error(now, said):
     declared = schema.Declaration(outcome="diverge")
     run = schema.Run(variant="v", outcome="diverge", gradient_error=0.2, repeats=5, alone=True, seconds=1)
-    seen = launches.Observation("v", "diverge", gradient_error=now)
+    seen = processes.Observation("v", "diverge", gradient_error=now)
     assert canary.difference(declared, run, seen) == said
 
 
@@ -231,10 +233,10 @@ def test_a_report_fits_into_an_issue():
 def test_the_command(toy, monkeypatch, capsys):
     monkeypatch.setenv("READYONCE_ROOT", str(toy.root))
     written = toy.root / "changes.md"
-    assert cli.main(["verify", "RO-0900", "--environment", "newest", "--report", str(written)]) == 0
+    assert main.main(["verify", "RO-0900", "--environment", "newest", "--report", str(written)]) == 0
     assert "## What changed" not in written.read_text()
     toy.with_impossible()
-    assert cli.main(["verify", "--environment", "newest", "--report", str(written)]) == 1
+    assert main.main(["verify", "--environment", "newest", "--report", str(written)]) == 1
     assert "## What changed" in written.read_text() and "impossible" in capsys.readouterr().out
 
 
@@ -242,13 +244,13 @@ def test_an_environment_that_cannot_be_made_is_recorded_but_takes_no_evidence(to
     monkeypatch.setenv("READYONCE_ROOT", str(toy.root))
     toy.with_impossible()
     verify = ["verify", "RO-0900", "--environment", "impossible", "--write"]
-    assert cli.main(verify) == 1 and "No solution found" in capsys.readouterr().err
+    assert main.main(verify) == 1 and "No solution found" in capsys.readouterr().err
     recorded = json.loads((toy.folder / "evidence" / "impossible.json").read_text())
     assert not recorded["runs"] and "No solution found" in recorded["not_run"]
-    assert cli.main(verify) == 0  # known, and so no difference
+    assert main.main(verify) == 0  # known, and so no difference
     ran = toy.ran("impossible", {"variant": "other", "outcome": "match", "gradient_error": 0.0})
     before = ran.read_bytes()
-    assert cli.main(verify) == 1 and ran.read_bytes() == before
+    assert main.main(verify) == 1 and ran.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -260,5 +262,5 @@ def test_an_environment_that_cannot_be_made_is_recorded_but_takes_no_evidence(to
 )
 def test_bad_usage(arguments, remedy, capsys):
     with pytest.raises(SystemExit) as stopped:
-        cli.main(["verify", "RO-0001", *arguments])
+        main.main(["verify", "RO-0001", *arguments])
     assert stopped.value.code == 2 and remedy in capsys.readouterr().err

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from readyonce import schema
 from readyonce.compare import LIMIT, compare
+from readyonce.data import schema
 
 GENERATOR = torch.Generator().manual_seed(0)
 START = {

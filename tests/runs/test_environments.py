@@ -2,7 +2,7 @@
 
 import pytest
 
-from readyonce import lab, launches
+from readyonce.lab import processes, recording, venvs
 from support.project import KNOWN
 
 
@@ -23,13 +23,13 @@ def repros(incident, environment):
 @pytest.mark.parametrize("incident, environment", list(older()))
 def test_ends_as_stored(known, incident, environment):
     of, told = known.incidents[incident], []
-    python = lab.interpreter(known.root, environment)
+    python = venvs.interpreter(known.root, environment)
     jobs = [(variant, 1) for variant in repros(of, environment)]
-    for seen in launches.together(known, of, jobs, python, environment=environment):
+    for seen in processes.together(known, of, jobs, python, environment=environment):
         declared, stored = of.variants[seen.variant].declared[environment], of.run(seen.variant, environment)
         if not seen.agrees_with(declared):
             told.append(f"{seen.variant}: declared {declared}, saw {seen.short}: {seen.message or seen.log[-2000:]}")
-        elif stored.gradient_error is not None and not lab.same_gradient_error(
+        elif stored.gradient_error is not None and not recording.same_gradient_error(
             stored.gradient_error, seen.gradient_error
         ):
             told.append(f"{seen.variant}: stored {stored.gradient_error}, saw {seen.gradient_error}")

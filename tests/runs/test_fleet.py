@@ -6,10 +6,11 @@ import multiprocessing.resource_tracker
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
 import tarfile
-import time
+import threading
 from collections import Counter
 
 import psutil
@@ -19,12 +20,13 @@ import zstandard
 from distributed import Client, LocalCluster
 from fsspec.implementations.memory import MemoryFileSystem
 
-from readyonce import articles, inputs
-from readyonce.fleet import engine, groups, report, sources, verdict
+from readyonce.data import articles, inputs
+from readyonce.triage import engine, groups, report, sources, verdict
 from support.fleet import ODD, TRUTH, by_name, triage, truth, unreadable, written, wrong
 from support.fleet import told as answered
-from support.hosting import free_port
+from support.hosting import reserved_port
 from support.logs import ENGINE, RULES
+from support.patience import PATIENCE, until
 from support.project import ROOT, command, copy_of
 
 TEXT = json.dumps(RULES)
@@ -117,7 +119,7 @@ def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, tmp_path_factory, noth
             assert sum(client.run(lambda: engine._rules.cache_info().misses).values()), "no worker has read a file"
             # A worker that cannot import what it is to run.
             client.run(
-                lambda: sys.modules.update({"readyonce.fleet.engine": None}),
+                lambda: sys.modules.update({"readyonce.triage.engine": None}),
                 workers=[next(iter(client.scheduler_info()["workers"]))],
             )
         with pytest.raises(
@@ -127,13 +129,65 @@ def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, tmp_path_factory, noth
 
 
 def test_no_scheduler_or_no_workers_are_told(monkeypatch, nothing_left):
-    monkeypatch.setattr("readyonce.scheduler.PATIENCE", 1)
-    for address in (f"tcp://127.0.0.1:{free_port()}", "nothing://such"):
-        with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}"):
-            engine.readings(TEXT, {"a.log": 1}, "en", address)
+    monkeypatch.setattr("readyonce.data.scheduler.PATIENCE", 1)  # there is none, so nothing can come too late
+    with reserved_port() as port:
+        for address in (f"tcp://127.0.0.1:{port}", "nothing://such"):
+            with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}"):
+                engine.readings(TEXT, {"a.log": 1}, "en", address)
     with LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster:
-        said = command("triage", __file__, "--on", cluster.scheduler_address, timeout=60)
+        said = command("triage", __file__, "--on", cluster.scheduler_address, timeout=PATIENCE)
     assert said.returncode == 2 and "has no workers" in said.stderr
+
+
+@pytest.mark.parametrize("answer", [None, b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 4096])
+def test_what_is_no_scheduler_is_told(monkeypatch, answer):
+    """One that accepts a connection and says nothing, a dashboard, and noise."""
+    monkeypatch.setattr("readyonce.data.scheduler.PATIENCE", 1)
+    taken = []
+
+    def accept():
+        while True:
+            taken.append(server.accept()[0])
+            if answer:
+                taken[-1].sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(inputs.Unusable, match=f"no Dask scheduler at {address}: ."):
+            engine.readings(TEXT, {"a.log": 1}, "en", address)
+    for connection in taken:
+        connection.close()
+
+
+def test_a_cluster_that_ends_meanwhile_is_told(monkeypatch, nothing_left):
+    monkeypatch.setattr("readyonce.data.scheduler.PATIENCE", 2)
+    monkeypatch.setattr(engine, "each", lambda *_: os._exit(1))  # it goes to the workers by value
+    with (
+        LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        pytest.raises(inputs.Unusable, match=f"the Dask .* at {cluster.scheduler_address} "),
+    ):
+        engine.readings(TEXT, {"a.log": 1}, "en", cluster.scheduler_address)
+
+
+KILLED = """
+import os, signal
+from readyonce.triage import engine
+def each(names, rules, language):
+    os.kill(os.getppid(), signal.SIGKILL)
+    return []
+engine.each = each
+if __name__ == "__main__":
+    engine.readings("", {"a.log": 1 << 30, "b.log": 1 << 30}, "en")
+"""
+
+
+def test_workers_of_a_killed_command_end():
+    """They hold its standard error, which ends with the last of them."""
+    command_ = [sys.executable, "-c", KILLED]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    told = subprocess.run(command_, env=environment, capture_output=True, timeout=PATIENCE)
+    assert told.returncode == -9, told.stderr
 
 
 # ------------------------------------------------------------------------------ groups
@@ -197,7 +251,7 @@ def test_new_is_what_the_last_report_lacks(tmp_path):
 def test_parquet_holds_what_json_lines_hold(tmp_path):
     lay(tmp_path / "logs", "torchrun")
     answers = triage(of("torchrun"))
-    report.parquet(answers, groups.groups(answers), str(tmp_path / "r.parquet"))
+    (tmp_path / "r.parquet").write_bytes(report.parquet(answers, groups.groups(answers)))
     expected = rows(answers)
     for row in expected:
         row["fix"] = row["fix"] and row["fix"]["text"]
@@ -205,8 +259,12 @@ def test_parquet_holds_what_json_lines_hold(tmp_path):
     assert sum(row["fix"] is not None for row in expected) > 5
     # A file's name may hold bytes that are no UTF-8, and what some take for the end of a line.
     (answer,) = triage({os.fsdecode("\u2028".encode() + b"\xff.log"): KNOWN.encode()})
-    report.parquet([answer], [], str(tmp_path / "r.parquet"))
+    (tmp_path / "r.parquet").write_bytes(report.parquet([answer], []))
     assert len(pyarrow.parquet.read_table(tmp_path / "r.parquet").to_pylist()) == 1
+    for place, words in ((tmp_path / "none/r.parquet", "No such file"), (tmp_path, "Is a directory")):
+        said = command("triage", str(tmp_path / "logs"), "--format", "parquet", "--out", str(place))
+        assert said.returncode == 2 and words in said.stderr and str(place) in said.stderr, said.stderr
+        assert "Traceback" not in said.stderr
     said = command("triage", str(tmp_path / "logs"), "--format", "parquet")
     assert said.returncode == 2 and "--out" in said.stderr
 
@@ -327,28 +385,29 @@ def bucket(tmp_path_factory):
         path.write_bytes(data)
     (folder / "a team/2026-not-these").mkdir()
     (folder / "a team/2026-not-these/train.log").write_text(KNOWN)
-    port = free_port()
     environment = {
         "PYTHONPATH": str(S3),
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "testing",
         "AWS_SECRET_ACCESS_KEY": "testing",
         "AWS_DEFAULT_REGION": "us-east-1",
     }
-    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
     with log.open("w") as out:  # no pipe: it tells each request, and would wait
         server = subprocess.Popen(words, env=os.environ | environment, stdout=out, stderr=out)
+
+    def address():
+        assert server.poll() is None, log.read_text()
+        return re.search(r"Running on (http://127\.0\.0\.1:\d+)", log.read_text())
+
     try:
-        while "Running on" not in log.read_text():
-            assert server.poll() is None, log.read_text()
-            time.sleep(0.2)
+        environment["AWS_ENDPOINT_URL"] = until(address)[1]
         put = [sys.executable, "-c", PUT, str(folder)]
-        said = subprocess.run(put, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+        said = subprocess.run(put, env=os.environ | environment, capture_output=True, text=True, timeout=PATIENCE)
         assert said.returncode == 0, said.stderr
         yield folder, environment
     finally:
         server.terminate()
-        server.wait(30)
+        server.wait(PATIENCE)
 
 
 def test_a_bucket_is_read_as_a_folder_is(bucket):
@@ -444,11 +503,13 @@ def test_the_commands_of_the_page_do_what_it_says(language, place):
 def test_torchrun_keeps_what_triage_needs(tmp_path):
     (words,) = commands("torchrun")
     (tmp_path / "train.py").write_text(
-        "import os, time\nprint('step 1', flush=True)\ntime.sleep(1)\n"
-        "if os.environ['LOCAL_RANK'] == '3':\n    raise OSError(28, 'No space left on device')\ntime.sleep(60)\n"
+        "import os, pathlib, time\nprint('step 1', flush=True)\nrank = os.environ['LOCAL_RANK']\n"
+        "pathlib.Path(f'begun-{rank}').touch()\n"
+        "while rank != '3' or len([*pathlib.Path().glob('begun-*')]) < 8:\n    time.sleep(0.1)\n"
+        "raise OSError(28, 'No space left on device')\n"
     )
-    run = [sys.executable, "-m", "torch.distributed.run", "--master-port", str(free_port()), *words]
-    ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", *words]
+    ended = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
     assert ended.returncode == 1, ended.stderr
     answers = verdict.answers(engine.each([*sources.expand([str(tmp_path / "logs")], [])], TEXT, "en"))
     (row,) = rows(answers)

@@ -8,8 +8,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from readyonce import lab, launch
-from readyonce.schema import BASELINE
+from readyonce.data.schema import BASELINE
+from readyonce.lab import commands as launch
+from readyonce.lab import recording, venvs
 from support.project import KNOWN, selected
 
 
@@ -36,7 +37,7 @@ def seen(request, known):
         futures[it["incident"], it["name"]] = Future()
     environments = list(dict.fromkeys(environment for _, environment in groups))
     with ThreadPoolExecutor(max_workers=2) as pool:
-        pythons = dict(zip(environments, pool.map(lambda it: lab.interpreter(known.root, it), environments)))
+        pythons = dict(zip(environments, pool.map(lambda it: venvs.interpreter(known.root, it), environments)))
 
     def run(id, environment):
         with launch.Commands(known, known.incidents[id], pythons[environment]) as commands:
@@ -64,4 +65,4 @@ def test_command(seen, known, incident, name, environment):
     stored = known.incidents[incident].run(name, environment)
     assert stored, "no evidence is stored"
     if stored.gradient_error is not None:
-        assert lab.same_gradient_error(stored.gradient_error, told.gradient_error)
+        assert recording.same_gradient_error(stored.gradient_error, told.gradient_error)

@@ -1,6 +1,7 @@
 """The guard: what it says of every run, of wrong and of harmless loops, and of bad input."""
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -9,14 +10,17 @@ import signal
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
-from readyonce import guard, lab, launches, verify
-from readyonce.words import of, say
+from readyonce.data.words import of, say
+from readyonce.lab import processes, venvs, verify
+from readyonce.pages import guard
+from support.patience import PATIENCE
 from support.project import KNOWN, ROOT, TESTS, selected
 
 SCRIPT = ROOT / guard.FOLDER / guard.SCRIPT
@@ -25,6 +29,7 @@ sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(SCRIPT.parent))
 import loops  # noqa: E402
 import readyonce_guard  # noqa: E402
+import stalls  # noqa: E402
 
 CASES = re.findall(r"^@(?:alone|together)\ndef (\w+)", (HERE / "cases.py").read_text(encoding="utf-8"), re.MULTILINE)
 WATCHED = [
@@ -101,8 +106,8 @@ def test_what_is_flagged_later_was_right_until_then(tmp_path):
                 shorter = re.sub(pattern, by.format(steps), shorter, flags=re.MULTILINE)
             assert shorter != text
             (folder / name).write_text(shorter, encoding="utf-8")
-        python = lab.interpreter(ROOT, "current")
-        for seen in launches.together(KNOWN, incident, [(incident.variants[v], 1) for v in variants], python):
+        python = venvs.interpreter(ROOT, "current")
+        for seen in processes.together(KNOWN, incident, [(incident.variants[v], 1) for v in variants], python):
             assert seen.outcome == "match", (id, seen)
 
 
@@ -114,7 +119,7 @@ def test_what_the_guard_watched_is_watched_again_when_it_is_written_anew(tmp_pat
     folder = tmp_path / incident.folder.relative_to(ROOT)
     shutil.copytree(incident.folder, folder)
     shutil.copytree(SCRIPT.parent, tmp_path / guard.FOLDER)
-    monkeypatch.setattr(lab, "interpreter", lambda *_: Path(sys.executable))  # it ends alike with this release
+    monkeypatch.setattr(venvs, "interpreter", lambda *_: Path(sys.executable))  # it ends alike with this release
     small = replace(incident, folder=folder, variants={variant.name: variant})
     known = replace(KNOWN, root=tmp_path, incidents={incident.id: small})
     assert not list(verify.differences(known, [small], [environment], verify.Wanted(write=True)))
@@ -259,9 +264,15 @@ def test_the_frameworks_own_commands_stop_where_they_are_wrong_only():
 def answers(request, tmp_path_factory):
     wanted = [it["case"] for it in selected(request, "answers")]
     results = tmp_path_factory.mktemp("guard") / "results.jsonl"
-    command = [*launches.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
+    command = [*processes.torchrun(Path(sys.executable), 2), HERE / "cases.py", results, *wanted]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([str(part) for part in command], env=environment, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE * len(wanted),
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     said = {}
     for line in results.read_text().splitlines():
@@ -306,7 +317,7 @@ def _command(*arguments, **options):
         [sys.executable, SCRIPT, *arguments],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         **options,
     )
@@ -328,8 +339,8 @@ def test_the_command_watches_a_launch(variant, code):
 
 @pytest.mark.frameworks
 def test_lightnings_callback_stops_a_wrong_fit_and_leaves_nothing():
-    launch = [*launches.torchrun(lab.interpreter(ROOT, "frameworks"), 2), HERE / "lightning_ddp.py"]
-    done = subprocess.run(list(map(str, launch)), capture_output=True, text=True, timeout=300)
+    launch = [*processes.torchrun(venvs.interpreter(ROOT, "frameworks"), 2), HERE / "lightning_ddp.py"]
+    done = subprocess.run(list(map(str, launch)), capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0 and done.stdout.count("DONE") == 2, done.stderr[-4000:]
 
 
@@ -354,6 +365,9 @@ REFUSED = [
     (["--steps", "many", "--", "true"], "invalid int value: 'many'"),
     (["--timeout", "0", "--", "true"], "--timeout is a number of seconds above 0, not 0"),
     (["--timeout", "nan", "--", "true"], "--timeout is a number of seconds above 0, not nan"),
+    (["--stall", "0", "--", "true"], "--stall is a number of seconds above 0, not 0"),
+    (["--stall", "inf", "--", "true"], "--stall is a number of seconds above 0, not inf"),
+    (["--stall", "long", "--", "true"], "invalid float value: 'long'"),
     (["--fast", "--", "true"], "unrecognized arguments: --fast"),
     (["--", "no-such-program-here"], "no such command: no-such-program-here"),
     (["--", "torchrun train.py"], "name its words one by one"),
@@ -454,7 +468,7 @@ def _signalled(number, training, folder, *before):
         capture_output=True,
         env=os.environ | {"TMPDIR": str(folder)},
         preexec_fn=_heed_signals,
-        timeout=600,
+        timeout=PATIENCE,
     )
     assert not list(folder.iterdir())
     return done.returncode
@@ -512,6 +526,208 @@ def test_what_is_typed_in_a_terminal_comes_once():
         said += os.read(terminal, 1024)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == readyonce_guard.UNWATCHED and came[1] == b"1"
     os.close(terminal)
+
+
+# ------------------------------------------------------------------------------ a training that hangs
+
+
+class _Training:
+    """tests/guard/stalls.py as it runs, behind the guard's command or with `watch(..., stall=2)` in it."""
+
+    def __init__(self, how, ranks, folder, by_command, stall):
+        self.folder, self.log = folder / stalls.FOLDER, folder / "log"
+        guard = [sys.executable, SCRIPT, "--stall", stall, "--stall-folder", stalls.FOLDER, "--"] if by_command else []
+        command = [*guard, *processes.torchrun(Path(sys.executable), ranks), HERE / "stalls.py", how]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in command],
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                env=os.environ | {"OMP_NUM_THREADS": "1", "TMPDIR": str(folder)},
+                preexec_fn=_heed_signals,
+            )
+
+    @property
+    def said(self):
+        return self.log.read_text(encoding="utf-8")
+
+    def until(self, pattern):
+        limit = time.monotonic() + PATIENCE
+        while not re.search(pattern, self.said):
+            assert self.process.poll() is None and time.monotonic() < limit, self.said[-4000:]
+            time.sleep(0.1)
+        return self.said
+
+    def written(self):
+        return {told["rank"]: told for _, told in readyonce_guard._files(self.folder)}
+
+
+@contextlib.contextmanager
+def _training(how, ranks, folder, by_command=True, stall="2"):
+    training = _Training(how, ranks, folder, by_command, stall)
+    try:
+        yield training
+    finally:
+        if training.process.poll() is None:
+            training.process.terminate()  # reaches torchrun, which ends the ranks; else their own alarm does
+        training.process.wait(PATIENCE)
+
+
+HUNG = [  # how, ranks, what is said of them; the name of the file before each number of a line
+    (
+        "skips",
+        4,
+        r"ranks 0-2 wait in `all_reduce` at F:\d+ in average; 3 .*\n  rank 3 waits in `barrier` at F:\d+ in train;",
+    ),
+    (
+        "fewer",
+        3,
+        r"ranks 0-1 stand in `Tensor.backward` at F:\d+ in train; 2 .*\n  rank 2 waits in `barrier` at F:\d+ in train;",
+    ),
+    (
+        "saves",
+        2,
+        r"rank 0 waits in `barrier` at F:\d+ in save; 2 .*\n  rank 1 stands in `Tensor.backward` at F:\d+ in train;",
+    ),
+]
+
+
+@pytest.mark.parametrize("how, ranks, says", HUNG)
+def test_a_training_that_hangs_is_told_where_each_rank_stands(how, ranks, says, tmp_path):
+    says = says.replace("F:", rf"{re.escape(str(HERE))}/stalls\.py:")
+    with _training(how, ranks, tmp_path) as training:
+        said = training.until(rf"{says}[^$]*?guard/#hangs")
+        written = training.written()
+        training.process.send_signal(signal.SIGTERM)
+        code = training.process.wait(PATIENCE)
+    assert code == 1 and len(re.findall(says, training.said)) == 1  # as torchrun ends; told once
+    assert sorted(written) == list(range(ranks)) and str(training.folder) in said
+    for rank, told in written.items():
+        assert not os.path.exists(f"/proc/{told['pid']}")
+        text = max(training.folder.glob(f"rank-{rank}-stall-*.txt")).read_text(encoding="utf-8")
+        assert text.startswith(f"rank {rank} on ") and "Current thread" in text and "stalls.py" in text
+    report = max(training.folder.glob("report-*.txt"))
+    assert report.read_text(encoding="utf-8").rstrip() in said
+    if how == "saves":  # not where they stand, but where their ways part
+        assert re.search(
+            r"they part at \S+stalls.py:\d+ in train \(rank 0\), \S+stalls.py:\d+ in train \(rank 1\)", said
+        )
+
+
+@pytest.mark.parametrize("how", ["slow", "watched-slow"])
+def test_a_stall_that_ends_by_itself_is_told_once_and_said_to_have_ended(how, tmp_path):
+    with _training(how, 2, tmp_path, by_command=how == "slow") as training:
+        assert training.process.wait(PATIENCE) == 0
+    said = training.said
+    stands = r"rank 0 stands in `Tensor.backward` .*\n  rank 1 stands at .* in wait_for_a_report;"
+    assert len(re.findall(stands, said)) == 1 and said.count("has trained") == 2
+    # A machine that is busy enough takes a step for a stall; each is said to have ended.
+    ended = said.count("the stall ended by itself: ranks 0-1 took a step again")
+    assert said.count("no optimizer step") == ended == len(list(training.folder.glob("report-*.txt"))) >= 1
+
+
+@pytest.mark.parametrize("how", ["healthy", "stopped"])
+def test_a_training_that_steps_or_is_stopped_by_a_signal_is_no_stall(how, tmp_path):
+    with _training(how, 2, tmp_path, stall="7") as training:
+        assert training.process.wait(PATIENCE) == 0
+    assert "no optimizer step" not in training.said and not training.folder.exists()
+    assert training.said.count("has trained") == 2
+
+
+def test_a_rank_that_died_is_named(tmp_path):
+    with _training("dies", 2, tmp_path) as training:
+        training.until(r"rank 0 stands at .* in wait_for_a_report;.*\n  rank 1 wrote nothing here: ended, ")
+
+
+def test_on_a_full_disk_the_report_is_lost_and_the_training_is_not(tmp_path):
+    (tmp_path / stalls.FOLDER).mkdir()
+    (tmp_path / stalls.FOLDER / "rank-0.part").symlink_to("/dev/full")
+    with _training("slow", 2, tmp_path) as training:
+        assert training.process.wait(PATIENCE) == 0
+    said = training.said
+    assert re.search(r"rank 0: no optimizer step for \d+ s, 2 done; it stands in .* No space left on device\n", said)
+    assert "the stall ended by itself: rank 0 goes on" in said and said.count("has trained") == 2
+
+
+def test_where_the_folder_cannot_be_written_each_rank_says_where_it_stands(tmp_path):
+    (tmp_path / stalls.FOLDER).write_text("a file")
+    with _training("late", 2, tmp_path) as training:
+        assert training.process.wait(PATIENCE) == 0
+    said = training.said
+    for rank in range(2):
+        assert re.search(rf"rank {rank}: no optimizer step for \d+ s, 2 done; it stands .* cannot be written to ", said)
+        assert f"the stall ended by itself: rank {rank} goes on" in said
+    assert said.count("has trained") == 2
+
+
+def _told(rank, *stack, ranks=8, collectives=341):
+    """What a rank writes; its stack is given as "own data.py:41 in read", the innermost last."""
+    frames = [re.fullmatch(r"(\w+) (.*):(\d+) in (.*)", frame).groups() for frame in reversed(stack)]
+    stack = [(file, int(line), name, whose) for whose, file, line, name in frames]
+    return {"rank": rank, "ranks": ranks, "waited": 300.2, "steps": 112, "collectives": collectives, "stack": stack}
+
+
+REDUCES = "torch torch/distributed/distributed_c10d.py:3252 in all_reduce"
+
+
+def test_the_page_shows_a_stall_as_it_is_printed():
+    main, wraps = (
+        "own train.py:12 in <module>",
+        "torch torch/distributed/c10d_logger.py:83 in _exception_logger.<locals>.wrapper",
+    )
+    waits = [
+        _told(rank, main, "own train.py:71 in train", "own train.py:88 in mean_loss", wraps, REDUCES)
+        for rank in range(7)
+    ]
+    reads = _told(7, main, "own train.py:60 in train", "own data.py:41 in read_shard", collectives=340)
+    text = readyonce_guard._grouped([reads, *waits], "/home/you/readyonce-stall-20261129-142152-4711")
+    assert f"readyonce guard: {text}\n" == (SCRIPT.parent / "stall.txt").read_text(encoding="utf-8")
+    for language in ("en", "zh"):
+        page = (ROOT / "docs" / language / "symptoms.md").read_text(encoding="utf-8")
+        assert "{#hangs}" in page and '--8<-- "guard/stall.txt"' in page and readyonce_guard.STALL in page
+
+
+def test_ranks_are_parted_by_what_calls_a_framework_and_by_how_many_collectives_they_began():
+    library = "package /venv/lib/site-packages/accelerate/utils/operations.py:33 in reduce"
+    written = [
+        _told(0, "own train.py:5 in train", library, REDUCES, ranks=4),
+        _told(1, "own train.py:9 in evaluate", library, REDUCES, ranks=4),
+        _told(3, "own train.py:9 in evaluate", library, REDUCES, ranks=4, collectives=340),
+    ]
+    said = readyonce_guard._grouped(written, "here")
+    for ranks, place, begun in (
+        ("rank 0", "5 in train", 341),
+        ("rank 1", "9 in evaluate", 341),
+        ("rank 3", "9 in evaluate", 340),
+    ):
+        waits = f"{ranks} waits in `all_reduce` at accelerate/utils/operations.py:33 in reduce (from train.py:{place})"
+        assert f"  {waits}; 112 steps done, {begun} collectives begun\n" in said
+    assert "  rank 2 wrote nothing here: " in said
+    assert readyonce_guard._ranges([9, 0, 2, 1, 4]) == "0-2, 4, 9"
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "nan", "inf", "soon"])
+def test_a_stall_of_no_sensible_length_is_refused(given, monkeypatch):
+    import torch
+
+    monkeypatch.setenv(readyonce_guard.STALL, given)
+    with pytest.raises(ValueError, match="stall is a number of seconds above 0"):
+        readyonce_guard.watch(torch.nn.Linear(1, 1), on_finding="record")
+    assert not readyonce_guard._guards
+    done = _command("--", "true")
+    assert done.returncode == 2 and "--stall" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_stall_is_watched_as_the_environment_says_until_the_guard_is_removed(monkeypatch):
+    import torch
+    from torch.optim import optimizer
+
+    monkeypatch.setenv(readyonce_guard.STALL, "600")
+    with readyonce_guard.watch(torch.nn.Linear(1, 1), on_finding="record") as guarded:
+        stall = guarded.stalls
+        assert stall.seconds == 600 and stall.thread.is_alive()
+    assert not stall.thread.is_alive() and stall.handle.id not in optimizer._global_optimizer_post_hooks
 
 
 def test_the_file_needs_torch_only():

@@ -19,7 +19,10 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from readyonce import catalog, ending, lab, launch, launches, operators, project, schema
+from readyonce.data import catalog, project, schema
+from readyonce.lab import cleanup, operators, processes, recording, venvs
+from readyonce.lab import commands as launch
+from support.patience import PATIENCE, until
 from support.project import ROOT, as_in_a_terminal, command
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
@@ -64,9 +67,11 @@ def run(variant):
         __import__("help" + "er")
     if variant == "raises-on-one-rank" or (variant == "raises-first" and rank == 1):
         if rank == 1:
+            dist.distributed_c10d._get_default_store().set("raises", "")
             raise RuntimeError("Expected to mark a variable ready only once. And more")
         dist.all_reduce(torch.zeros(1))  # for which rank 0 waits without end
     if variant == "raises-first":
+        dist.distributed_c10d._get_default_store().wait(["raises"])
         time.sleep(2)
         raise ValueError("the consequence")
     if variant == "leaves-a-collective":
@@ -166,10 +171,35 @@ def toy(tmp_path_factory, known):
     return loaded, loaded.incidents["RO-0900"]
 
 
+SOON = 5  # seconds: a hang is waited for to its end
+
+
 @pytest.fixture(autouse=True)
-def quick_and_clean(monkeypatch, tmp_path):
-    monkeypatch.setattr(launches, "START_LIMIT", 20)
-    monkeypatch.setattr(launch, "START_LIMIT", 20)
+def only_a_hang_has_a_limit(monkeypatch):
+    """What has to finish may take as long as a busy machine does."""
+    monkeypatch.setattr(processes, "START_LIMIT", PATIENCE)
+    monkeypatch.setattr(launch, "START_LIMIT", PATIENCE)
+    alone, launch_once = processes.alone, launch.Commands._launch_once
+
+    def alone_(known, incident, variant, python):
+        with monkeypatch.context() as patch:
+            if "hangs" in variant.name:
+                patch.setattr(processes, "START_LIMIT", SOON)
+            return alone(known, incident, variant, python)
+
+    def launch_once_(commands, variant, script):
+        commands._made()
+        with monkeypatch.context() as patch:
+            if "hangs" in variant.name:
+                patch.setattr(launch, "START_LIMIT", SOON)
+            return launch_once(commands, variant, script)
+
+    monkeypatch.setattr(processes, "alone", alone_)
+    monkeypatch.setattr(launch.Commands, "_launch_once", launch_once_)
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch, tmp_path):
     monkeypatch.setenv(MARK, MARK)  # other labs may be at work on this machine
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -188,11 +218,11 @@ def ports() -> set[int]:
 
 def ours() -> list[psutil.Process]:
     """What the labs here launched, themselves not among it."""
-    found, tests = [], os.environ[ending.TOKEN]
+    found, tests = [], os.environ[cleanup.TOKEN]
     for process in psutil.process_iter():
         try:
             told = process.environ()
-            if MARK in told and told.get(ending.TOKEN, tests) != tests:
+            if MARK in told and told.get(cleanup.TOKEN, tests) != tests:
                 found.append(process)
         except psutil.Error:
             pass
@@ -203,19 +233,17 @@ def test_file_that_no_script_names_is_told(toy):
     known, incident = toy
     # What is imported is told the second time too, when only its compiled form is opened.
     for variant, file in (("reads", "beside.txt"), ("imports", "helper.py"), ("imports", "helper.py")):
-        with pytest.raises(launches.LabError, match=rf"a run opened {file}, and no script of its names that file"):
-            launches.together(known, incident, [(incident.variants[variant], 1)], Path(sys.executable))
+        with pytest.raises(processes.LabError, match=rf"a run opened {file}, and no script of its names that file"):
+            processes.together(known, incident, [(incident.variants[variant], 1)], Path(sys.executable))
 
 
 @pytest.mark.parametrize(
     "name, outcome",
     [("fine", "match"), ("hangs", "hang"), ("raises", "error"), ("dies", "error"), ("tears-down", "teardown")],
 )
-def test_alone(toy, monkeypatch, name, outcome):
+def test_alone(toy, name, outcome):
     known, incident = toy
-    if outcome == "hang":
-        monkeypatch.setattr(launches, "START_LIMIT", 5)  # a hang is waited for to its end
-    seen = launches.alone(known, incident, incident.variants[name], Path(sys.executable))
+    seen = processes.alone(known, incident, incident.variants[name], Path(sys.executable))
     assert seen.outcome == outcome, seen.log
     if name == "raises":
         assert seen.error == "ddp-ready-twice" and seen.message.startswith("RuntimeError: Expected to mark")
@@ -224,26 +252,25 @@ def test_alone(toy, monkeypatch, name, outcome):
 @pytest.mark.parametrize(
     "name, outcome", [("fine", "match"), ("trains-wrong", "diverge"), ("hangs", "hang"), ("dies", "error")]
 )
-def test_command_of_a_framework(toy, monkeypatch, name, outcome):
+def test_command_of_a_framework(toy, name, outcome):
     known, incident = toy
-    if outcome == "hang":
-        monkeypatch.setattr(launch, "START_LIMIT", 5)
     with launch.Commands(known, incident, Path(sys.executable)) as commands:
         seen = commands.run(incident.variants[f"command-{name}"])
     assert seen.outcome == outcome, seen.log
 
 
 @pytest.mark.parametrize(
-    "script, said", [("raise SystemExit('no model')", "no model"), ("while True: 1", "did not end")]
+    "script, said, limit",
+    [("raise SystemExit('no model')", "no model", PATIENCE), ("while True: 1", "did not end", SOON)],
 )
-def test_tiny_model_that_cannot_be_made(toy, monkeypatch, script, said):
+def test_tiny_model_that_cannot_be_made(toy, monkeypatch, script, said, limit):
     known, incident = toy
-    monkeypatch.setattr(launch, "START_LIMIT", 3)
+    monkeypatch.setattr(launch, "START_LIMIT", limit)
     tiny = incident.folder / "tiny.py"
     tiny.write_text(script)
     try:
         commands = launch.Commands(known, incident, Path(sys.executable))
-        with commands, pytest.raises(launches.LabError, match=said):
+        with commands, pytest.raises(processes.LabError, match=said):
             commands.run(incident.variants["command-fine"])
     finally:
         tiny.write_text(TINY)
@@ -254,7 +281,7 @@ def test_together_survives_what_stalls_and_what_dies(toy):
     names = ("raises", "hangs-on-one-rank", "empty-assertion", "dies", "fine")
     seen = {
         o.variant: o
-        for o in launches.together(known, incident, [(incident.variants[n], 1) for n in names], Path(sys.executable))
+        for o in processes.together(known, incident, [(incident.variants[n], 1) for n in names], Path(sys.executable))
     }
     outcomes = {name: seen[name].outcome for name in names}
     assert outcomes == {
@@ -272,21 +299,21 @@ def test_together_survives_what_stalls_and_what_dies(toy):
 def test_the_rank_that_failed_first_is_believed(toy, name, alone):
     known, incident = toy
     variant, python = incident.variants[name], Path(sys.executable)
-    one = launches.alone(known, incident, variant, python) if alone else None
-    seen = one or launches.together(known, incident, [(variant, 1)], python)[0]
+    one = processes.alone(known, incident, variant, python) if alone else None
+    seen = one or processes.together(known, incident, [(variant, 1)], python)[0]
     assert (seen.outcome, seen.error) == ("error", "ddp-ready-twice"), (seen.message, seen.log)
 
 
 def test_an_error_leaves_nothing_to_what_runs_after_it(toy):
     """One rank's error leaves the other in a collective, or begins one that the other never joins."""
     known, incident = toy
-    incident = dataclasses.replace(incident, meta=incident.meta.model_copy(update={"time_limit": 60}))
+    incident = dataclasses.replace(incident, meta=incident.meta.model_copy(update={"time_limit": PATIENCE}))
     names = ("raises-on-one-rank", "fine", "leaves-a-collective", "fine", "raises", "fine")
-    launch, counted = launches._Launch, []
+    launch, counted = processes._Launch, []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launches, "_Launch", lambda *given: counted.append(given) or launch(*given))
+        patch.setattr(processes, "_Launch", lambda *given: counted.append(given) or launch(*given))
         jobs = [(incident.variants[name], 1) for name in names]
-        seen = launches.together(known, incident, jobs, Path(sys.executable))
+        seen = processes.together(known, incident, jobs, Path(sys.executable))
     assert sorted((it.variant, it.outcome) for it in seen) == sorted(
         (name, "match" if name == "fine" else "error") for name in names
     )
@@ -299,13 +326,13 @@ def test_a_shared_launch_does_not_contradict_what_is_declared(toy):
     variant = dataclasses.replace(
         incident.variants["fine"], declared={"current": schema.Declaration(outcome="diverge", error=None)}
     )
-    (seen,) = launches.together(known, incident, [(variant, 1)], Path(sys.executable), environment="current")
+    (seen,) = processes.together(known, incident, [(variant, 1)], Path(sys.executable), environment="current")
     assert seen.log and seen.outcome == "match", "a launch of its own, as a reader starts it, decides"
 
 
 def test_repeats(toy):
     known, incident = toy
-    seen = launches.together(
+    seen = processes.together(
         known, incident, [(incident.variants["fine"], 3), (incident.variants["raises"], 2)], Path(sys.executable)
     )
     assert [o.variant for o in seen].count("fine") == 3 and len(seen) == 5
@@ -314,7 +341,7 @@ def test_repeats(toy):
 def started(toy, variant: str, **options) -> subprocess.Popen:
     """`readyonce run`, as in a terminal."""
     return subprocess.Popen(
-        [sys.executable, "-m", "readyonce.cli", "run", "RO-0900", variant],
+        [sys.executable, "-m", "readyonce.cli.main", "run", "RO-0900", variant],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -325,15 +352,8 @@ def started(toy, variant: str, **options) -> subprocess.Popen:
 
 def at_work(toy, variant: str) -> subprocess.Popen:
     process = started(toy, variant, preexec_fn=as_in_a_terminal)
-    assert until(lambda: len(ours()) >= 3, 180)  # the launcher and two ranks
+    until(lambda: len(ours()) >= 3)  # the launcher and two ranks
     return process
-
-
-def until(condition, seconds: float) -> bool:
-    limit = time.monotonic() + seconds
-    while not condition() and time.monotonic() < limit:
-        time.sleep(0.2)
-    return condition()
 
 
 @pytest.mark.parametrize("variant", ["hangs", "command-hangs"])
@@ -348,7 +368,7 @@ def test_what_is_killed_leaves_nothing(toy, tmp_path, variant):
 
     process.kill()
     process.communicate()
-    assert until(lambda: not any(left()), 10), left()
+    until(lambda: not any(left()), left)
 
 
 @pytest.mark.parametrize(
@@ -361,7 +381,7 @@ def test_what_is_ended_leaves_nothing(toy, number, variant):
     time.sleep(0.05)
     if process.poll() is None:
         process.send_signal(signal.SIGINT)  # out of patience: that changes nothing
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=PATIENCE)
     codes = {128 + number}
     if number == signal.SIGINT:
         codes.add(-number)  # a shell's 130 too: so Python ends after a Ctrl-C in code that came as a text
@@ -373,7 +393,7 @@ def test_file_that_grows_too_large_leaves_nothing(toy, variant):
     def limit():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
 
-    said, _ = (process := started(toy, variant, preexec_fn=limit)).communicate(timeout=120)
+    said, _ = (process := started(toy, variant, preexec_fn=limit)).communicate(timeout=PATIENCE)
     assert process.returncode == 1 and "File too large" in said and "no known family" in said, said
 
 
@@ -385,10 +405,13 @@ def test_full_disk_leaves_nothing_and_is_no_outcome(toy, tmp_path, variant):
     if subprocess.run([*mount, f"{small} true"], capture_output=True).returncode:
         pytest.skip("this system lets nobody mount a disk of his own")
     told = subprocess.run(
-        [*mount, f"{small} {{ {sys.executable} -m readyonce.cli run RO-0900 {variant}; echo $?; ls -A {tmp_path}; }}"],
+        [
+            *mount,
+            f"{small} {{ {sys.executable} -m readyonce.cli.main run RO-0900 {variant}; echo $?; ls -A {tmp_path}; }}",
+        ],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE,
         env=os.environ | {"READYONCE_ROOT": str(toy[0].root)},
     )
     assert told.stdout == "2\n", told.stdout + told.stderr
@@ -404,9 +427,9 @@ def test_lines_of_two_ranks_stay_whole(tmp_path, monkeypatch):
         "    print('RESULT', '{', '}', flush=True)\n    print('a', 'warning', file=sys.stderr)\n"
     )
     python = Path(sys.executable)
-    with launches.running([*launches.torchrun(python, 2), script], python, str(scratch)) as process:
-        process.wait(60)
-    lines = Counter(launches.log_of(scratch).splitlines())
+    with processes.running([*processes.torchrun(python, 2), script], python, str(scratch)) as process:
+        process.wait(PATIENCE)
+    lines = Counter(processes.log_of(scratch).splitlines())
     shutil.rmtree(scratch)
     assert lines["RESULT { }"] == lines["a warning"] == 4000, lines
 
@@ -432,16 +455,16 @@ def test_lock_that_a_killed_launch_left_stops_nobody(toy, monkeypatch, operator)
         folder.mkdir(parents=True)
         (folder / "lock").touch()
         (folder / "an_operator.so").write_text("nobody")
-    seen = launches.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    seen = processes.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
     assert seen.outcome == "match", seen.log
 
 
 def test_what_a_launch_compiled_whole_is_kept_for_the_next(toy, monkeypatch, operator):
     known, incident = toy
     monkeypatch.setenv("COMPILED_BY", "the first")
-    launches.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    processes.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
     monkeypatch.setenv("COMPILED_BY", "the second")
-    seen = launches.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
+    seen = processes.alone(known, incident, incident.variants["compiles"], Path(sys.executable))
     assert "compiled by the first" in seen.log
 
 
@@ -452,10 +475,10 @@ def test_what_a_launch_was_given_is_not_kept_again(tmp_path, operator):
     (kept / "an_operator.so").write_text("given")
     (scratch := tmp_path / "scratch").mkdir()
     script = "import os; print(open(os.environ['TORCH_EXTENSIONS_DIR'] + '/an_operator/an_operator.so').read())"
-    with launches.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)) as process:
-        process.wait(60)
+    with processes.running([sys.executable, "-c", script], Path(sys.executable), str(scratch)) as process:
+        process.wait(PATIENCE)
         shutil.rmtree(kept)
-    assert launches.log_of(scratch).strip() == "given" and not kept.exists()
+    assert processes.log_of(scratch).strip() == "given" and not kept.exists()
     shutil.rmtree(scratch)
 
 
@@ -466,19 +489,14 @@ def test_launch_that_ends_while_it_compiles_says_so_and_keeps_nothing(toy, monke
     script = (
         "import os, pathlib, time; f = pathlib.Path(os.environ['TORCH_EXTENSIONS_DIR'], 'an_operator'); f.mkdir(); "
     )
-    script += "(f / 'an_operator.so').touch(); (f / 'lock').touch(); print(f, flush=True); time.sleep(60)"
+    script += "(f / 'an_operator.so').touch(); (f / 'lock').touch(); print(f, flush=True); time.sleep(3600)"
     (scratch := tmp_path / "scratch").mkdir()
-    running = launches.running([sys.executable, "-c", script], Path(sys.executable), str(scratch))
-    with pytest.raises(launches.LabError, match="operator to be compiled, at .*lock"), running:
-        limit = time.monotonic() + 20
-        while not (said := (scratch / "log.txt").read_text()) and time.monotonic() < limit:
-            time.sleep(0.1)
-        folders.append(Path(said.strip()))
-        heard = ""
-        while not heard.endswith("\n") and time.monotonic() < limit + 10:
-            time.sleep(0.1)
-            heard += capfd.readouterr().err
-        assert heard == f"Waiting for an operator to be compiled, at {folders[0]}/lock ...\n"
+    running = processes.running([sys.executable, "-c", script], Path(sys.executable), str(scratch))
+    with pytest.raises(processes.LabError, match="operator to be compiled, at .*lock"), running:
+        folders.append(Path(until((scratch / "log.txt").read_text).strip()))
+        heard = [""]
+        until(lambda: heard.append(heard[-1] + capfd.readouterr().err) or heard[-1].endswith("\n"))
+        assert heard[-1] == f"Waiting for an operator to be compiled, at {folders[0]}/lock ...\n"
     assert not folders[0].exists() and not operator[1].exists()
     shutil.rmtree(scratch)
 
@@ -492,14 +510,14 @@ def test_gloo_has_one_thread_where_deepspeed_needs_it(tmp_path, release, threads
         (bin_folder.parent / f"lib/python3.11/site-packages/deepspeed-{release}.dist-info").mkdir(parents=True)
     script = "import torch.distributed as d; print(d.ProcessGroupGloo(d.HashStore(), 0, 1).options._threads)"
     command = [sys.executable, "-c", script]
-    told = subprocess.run(command, capture_output=True, text=True, env=launches.environment_of(bin_folder))
+    told = subprocess.run(command, capture_output=True, text=True, env=processes.environment_of(bin_folder))
     assert told.stdout.strip() == threads, told.stderr
     shutil.rmtree(bin_folder.parent, ignore_errors=True)
 
 
 def test_what_accelerate_was_told_elsewhere_does_not_reach_a_run(monkeypatch):
     monkeypatch.setenv("ACCELERATE_USE_CPU", "true")  # with it, it takes DDP where DeepSpeed is asked for
-    assert not any(name.startswith("ACCELERATE_") for name in launches.environment_of(Path(sys.executable).parent))
+    assert not any(name.startswith("ACCELERATE_") for name in processes.environment_of(Path(sys.executable).parent))
 
 
 def test_one_device(toy):
@@ -509,23 +527,23 @@ def test_one_device(toy):
     for name in set(repro) - {"fine", "raises"}:
         del repro[name]
     small = dataclasses.replace(incident, variants=repro)
-    seen = lab.on_one_device(known, small, "a-device", Path(sys.executable))
+    seen = recording.on_one_device(known, small, "a-device", Path(sys.executable))
     assert {run.variant: run.outcome for run in seen.runs} == {"fine": "match", "raises": "error"}
     assert seen.environment.world_size == 1
     import torch
 
-    assert (lab.gpu() is None) == (not torch.cuda.is_available()) == (seen.environment.device == "cpu")
+    assert (venvs.gpu() is None) == (not torch.cuda.is_available()) == (seen.environment.device == "cpu")
 
 
 def test_disagreeing_runs_are_no_evidence(toy):
     _, incident = toy
     good, bad = (
-        launches.Observation("fine", "match", gradient_error=0.0),
-        launches.Observation("fine", "diverge", gradient_error=0.1),
+        processes.Observation("fine", "match", gradient_error=0.0),
+        processes.Observation("fine", "diverge", gradient_error=0.1),
     )
-    assert lab.summarise([good, bad], {}, {})[1]
-    assert lab.summarise([good, good], {"fine": bad}, {})[1]
-    runs, faults = lab.summarise([good, good], {"fine": good}, {"fine": {"strategy": "ddp"}})
+    assert recording.summarise([good, bad], {}, {})[1]
+    assert recording.summarise([good, good], {"fine": bad}, {})[1]
+    runs, faults = recording.summarise([good, good], {"fine": good}, {"fine": {"strategy": "ddp"}})
     assert not faults and runs[0].repeats == 2 and runs[0].alone and runs[0].facts == {"strategy": "ddp"}
 
 
@@ -533,7 +551,7 @@ def test_disagreeing_runs_are_no_evidence(toy):
 KILLS = """
 import os, random, signal, sys, time
 from pathlib import Path
-from readyonce.project import write_whole
+from readyonce.data.project import write_whole
 
 chance, path, text = random.Random(20261122), Path(sys.argv[1]), "text" * 4000  # more than is written at once
 
@@ -575,7 +593,7 @@ def test_evidence_is_whole_whoever_writes_it_and_is_killed():
         for left in path.parent.glob("*.new"):
             os.utime(left, (0, 0))
         evidence = schema.Evidence(environment=environment, runs=[])
-        assert lab.write(SimpleNamespace(folder=Path(folder)), evidence) == path and json.loads(path.read_bytes())
+        assert recording.write(SimpleNamespace(folder=Path(folder)), evidence) == path and json.loads(path.read_bytes())
         assert os.listdir(path.parent) == [path.name]
 
 
@@ -593,11 +611,11 @@ def test_a_full_disk_leaves_the_evidence_as_it_was(tmp_path, monkeypatch):
 
 def test_torn_logs_have_their_message():
     log = 'W1 launcher\n[rank1]: Traceback (most recent call last):\n[rank1]:   File "x", line 1\n[rank1]:     f()\n[rank1]: ValueError: a\n[rank1]: b\nE1\n'
-    assert launches.message_in(log) == "ValueError: a\nb"
-    assert launches.message_in("Signal 11 (SIGSEGV) received") == ""
+    assert processes.message_in(log) == "ValueError: a\nb"
+    assert processes.message_in("Signal 11 (SIGSEGV) received") == ""
     later = "[rank0]: Traceback (most recent call last):\n[rank0]: RuntimeError: Connection closed by peer\n"
-    assert launches.message_in(log + later) == "ValueError: a\nb"
-    assert launches.message_in(log.replace("rank1", "rank7") + log.replace("a", "a 2")) == "ValueError: a\nb"
+    assert processes.message_in(log + later) == "ValueError: a\nb"
+    assert processes.message_in(log.replace("rank1", "rank7") + log.replace("a", "a 2")) == "ValueError: a\nb"
 
 
 def test_run_says_in_words_what_happened():

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import lab, launch, launches
-from readyonce.catalog import Incident, Variant
-from readyonce.schema import IncidentFile, Text
+from readyonce.data.catalog import Incident, Variant
+from readyonce.data.schema import IncidentFile, Text
+from readyonce.lab import commands as launch
+from readyonce.lab import processes, recording
 
 TINY = """
 import json, sys
@@ -73,6 +74,7 @@ def variant(**lines):
 )
 def test_outcomes(commands, monkeypatch, lines, outcome, error):
     if outcome == "hang":
+        commands._made()  # what has to finish has no such limit
         monkeypatch.setattr(launch, "START_LIMIT", 9)
     seen = commands.run(variant(**lines))
     assert (seen.outcome, seen.error) == (outcome, error), seen.log
@@ -81,19 +83,19 @@ def test_outcomes(commands, monkeypatch, lines, outcome, error):
 
 
 def test_what_trains_nothing_is_no_reference(commands):
-    with pytest.raises(launches.LabError, match="trained nothing"):
+    with pytest.raises(processes.LabError, match="trained nothing"):
         commands.run(variant(rate="--rate 0"))
 
 
 def test_a_tiny_model_that_cannot_be_made_says_why(commands, tmp_path):
     (tmp_path / "tiny.py").write_text("raise SystemExit('this release has no such trainer')")
-    with pytest.raises(launches.LabError, match="this release has no such trainer"):
+    with pytest.raises(processes.LabError, match="this release has no such trainer"):
         commands.run(variant())
 
 
 def test_lines():
-    changed = lab.with_lines(SCRIPT, {"--fix": "", "--rate": "--rate 2 --more"})
+    changed = recording.with_lines(SCRIPT, {"--fix": "", "--rate": "--rate 2 --more"})
     assert "--fix" not in changed and "\n    --rate 2 --more \\\n" in changed and "# --rate is only" in changed
     for option in ("--none", "--ra"):
-        with pytest.raises(launches.LabError, match="stands in 0 lines"):
-            lab.with_lines(SCRIPT, {option: ""})
+        with pytest.raises(processes.LabError, match="stands in 0 lines"):
+            recording.with_lines(SCRIPT, {option: ""})

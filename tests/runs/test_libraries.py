@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from readyonce import diagnose
+from readyonce.diagnose import engine
 from support.logs import ENGINE, pasted_in_pieces
 
 
@@ -16,6 +16,7 @@ def test_source_code_of_the_libraries_is_no_hit():
         "torch/nn/parallel/distributed.py",
         "torch/distributed/fsdp/_flat_param.py",
         "deepspeed/runtime/engine.py",
+        "deepspeed/runtime/zero/partition_parameters.py",
         "deepspeed/runtime/zero/stage3.py",
         "deepspeed/runtime/zero/stage_1_and_2.py",
         "transformers/integrations/accelerate.py",
@@ -24,7 +25,8 @@ def test_source_code_of_the_libraries_is_no_hit():
     assert found, "none of the libraries is installed: pip install -r tests/requirements.txt"
     for path in found:
         with open(path, "rb") as file:
-            assert diagnose.diagnose(ENGINE, file.read()).json["kind"] == "unknown", path
+            answer = engine.diagnose(ENGINE, file.read())
+        assert answer.json["kind"] == "unknown" or answer.note == "mention", path
 
 
 def test_it_holds_no_part_of_an_error():

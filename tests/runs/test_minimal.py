@@ -2,8 +2,8 @@
 
 import pytest
 
-from readyonce import lab, launches, minimal
-from readyonce.catalog import MINIMAL
+from readyonce.data.catalog import MINIMAL
+from readyonce.lab import minimal, processes, venvs
 from support.project import KNOWN
 
 INCIDENTS = [id for id, incident in KNOWN.incidents.items() if (incident.folder / MINIMAL).is_file()]
@@ -16,8 +16,8 @@ def test_each_incident_has_one():
 @pytest.mark.parametrize("fixed", [False, True], ids=["fails", "fixed"])
 @pytest.mark.parametrize("incident", INCIDENTS)
 def test_it_ends_as_it_did(known, incident, fixed):
-    stored, python = known.incidents[incident].minimal, lab.interpreter(known.root, "current")
+    stored, python = known.incidents[incident].minimal, venvs.interpreter(known.root, "current")
     seen, then = minimal.run(known, known.incidents[incident], python, fixed), stored.fixed if fixed else stored.fails
     assert (seen.outcome, seen.error) == (then.outcome, then.error), seen.said
     if seen.outcome != "diverge":  # the last digits of weights depend on the processor
-        assert launches._apart_from_numbers(seen.said) == launches._apart_from_numbers(then.said)
+        assert processes._apart_from_numbers(seen.said) == processes._apart_from_numbers(then.said)

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import articles, counts, launches
-from readyonce.project import LANGUAGES
+from readyonce.data import articles
+from readyonce.data.project import LANGUAGES
+from readyonce.lab import counts, processes
+from support.patience import PATIENCE
 from support.project import REPROS
 
 
@@ -75,9 +77,9 @@ def test_what_the_page_prints_for_zero_init_loads_parameters_and_buffers(known, 
     (code,) = printed
     script, python = tmp_path / "loads.py", Path(sys.executable)
     script.write_text(LOADS.replace("CODE\n", code), encoding="utf-8")
-    with launches.running([*launches.torchrun(python, 1), script], python, str(tmp_path)) as process:
-        ended = process.wait(180)
-    assert ended == 0 and "all loaded" in launches.log_of(tmp_path), launches.log_of(tmp_path)
+    with processes.running([*processes.torchrun(python, 1), script], python, str(tmp_path)) as process:
+        ended = process.wait(PATIENCE)
+    assert ended == 0 and "all loaded" in processes.log_of(tmp_path), processes.log_of(tmp_path)
 
 
 def test_the_config_on_the_page_is_the_one_that_was_run(known):
@@ -90,18 +92,18 @@ def test_the_config_on_the_page_is_the_one_that_was_run(known):
 @pytest.mark.parametrize("arguments, said, differ", [([], "right", False), (["reentrant"], "WRONG GRADIENTS", True)])
 def test_the_checks_for_readers_tell_right_from_wrong(known, tmp_path, arguments, said, differ):
     script, python = known.root / "snippets" / "concepts" / "right-gradients.py", Path(sys.executable)
-    with launches.running([*launches.torchrun(python, 2), script, *arguments], python, str(tmp_path)) as process:
-        code = process.wait(180)
-    log = launches.log_of(tmp_path)
+    with processes.running([*processes.torchrun(python, 2), script, *arguments], python, str(tmp_path)) as process:
+        code = process.wait(PATIENCE)
+    log = processes.log_of(tmp_path)
     assert code == 0 and re.findall(r": (right|WRONG GRADIENTS)$", log, re.MULTILINE) == [said], log
     assert ("rank 1 is not rank 0: 6 parameters" in log) == differ, log
 
 
 def test_the_checks_by_symptom_tell_wrong_from_right(known, tmp_path):
     script, python = known.root / "snippets" / "concepts" / "symptoms.py", Path(sys.executable)
-    with launches.running([*launches.torchrun(python, 2), script], python, str(tmp_path)) as process:
-        code = process.wait(180)
-    log = launches.log_of(tmp_path)
+    with processes.running([*processes.torchrun(python, 2), script], python, str(tmp_path)) as process:
+        code = process.wait(PATIENCE)
+    log = processes.log_of(tmp_path)
     told = dict(re.findall(r"^(?:\[.*?\]: ?)?(\w+): right: nothing; wrong: (.*)$", log, re.MULTILINE))
     each = ["0.weight", "0.bias", "2.weight", "2.bias"]
     assert code == 0 and told == {
@@ -176,9 +178,9 @@ def test_the_fix_for_moe_counts_the_auxiliary_loss_once_or_stops(known, tmp_path
 def test_which_published_errors_two_ranks_show(known, tmp_path):
     """As docs/*/published.md says: a loss in transfer by every comparison, the others only against the loop as meant."""
     script, python = known.root / "snippets" / "concepts" / "published.py", Path(sys.executable)
-    with launches.running([*launches.torchrun(python, 2), script], python, str(tmp_path)) as process:
-        code = process.wait(180)
-    log = launches.log_of(tmp_path)
+    with processes.running([*processes.torchrun(python, 2), script], python, str(tmp_path)) as process:
+        code = process.wait(PATIENCE)
+    log = processes.log_of(tmp_path)
     told = dict(re.findall(r"^(?:\[.*?\]: ?)?([\w-]+): (ranks .*)$", log, re.MULTILINE))
     same = "ranks equal; same code equal; as meant differs"
     shown = "ranks differs; same code differs; as meant differs"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import stack_runs
+from readyonce.lab import framework_probe
 from support.project import KNOWN, ROOT
 
 HERE = [name for name, seen in KNOWN.stack_runs.items() if seen.environment == "current"]
@@ -16,7 +16,7 @@ HERE = [name for name, seen in KNOWN.stack_runs.items() if seen.environment == "
 @pytest.mark.parametrize("name", HERE)
 def test_it_reaches_torch(name):
     """Two processes under gloo: what reaches checkpoint and DDP is what is stored."""
-    told = stack_runs.run(ROOT, Path(sys.executable), *name.split())
+    told = framework_probe.run(ROOT, Path(sys.executable), *name.split())
     stored = KNOWN.stack_runs[name]
     assert told["checkpointing"] == stored.checkpointing
     assert told["find_unused_parameters"] == stored.find_unused_parameters

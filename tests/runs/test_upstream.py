@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import articles, launches
-from readyonce.project import LANGUAGES
+from readyonce.data import articles
+from readyonce.data.project import LANGUAGES
+from readyonce.lab import processes
+from support.patience import PATIENCE
 from support.project import ROOT
 
 REPORTS = sorted(path.name for path in (ROOT / "snippets" / "upstream").iterdir())
@@ -17,9 +19,9 @@ REPORTS = sorted(path.name for path in (ROOT / "snippets" / "upstream").iterdir(
 def launched(script: Path, scratch: Path, *arguments: str) -> tuple[int, str, str]:
     """Its exit code, the lines that it prints for a reader, and all that it said."""
     python = Path(sys.executable)
-    with launches.running([*launches.torchrun(python, 2), script, *arguments], python, str(scratch)) as process:
-        code = process.wait(300)
-    log = launches.log_of(scratch)
+    with processes.running([*processes.torchrun(python, 2), script, *arguments], python, str(scratch)) as process:
+        code = process.wait(PATIENCE)
+    log = processes.log_of(scratch)
     return code, "".join(f"{line}\n" for line in re.findall(r"^(?:expected|seen) .*$", log, re.MULTILINE)), log
 
 

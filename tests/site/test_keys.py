@@ -6,12 +6,13 @@ import re
 import jsonschema
 import pytest
 
-from readyonce import keys, reading
+from readyonce.data import reading
+from readyonce.pages import schema_docs
 from support.project import KNOWN, ROOT
 
 FILES = {
     path: name
-    for name, (shown, _) in keys.FILES.items()
+    for name, (shown, _) in schema_docs.FILES.items()
     for path in sorted(ROOT.glob(shown.replace("RO-0042", "RO-*").replace("NAME", "*")))
 }
 LINE = re.compile(r"# yaml-language-server: \$schema=(\S+)\n")
@@ -41,6 +42,6 @@ def test_the_manual_has_every_key_with_its_meaning(built, page):
 
 
 def test_what_no_key_is_called_any_more_is_not_translated():
-    for model, words in keys._translated().items():
-        fields = getattr(keys.schema, model).model_fields
+    for model, words in schema_docs._translated().items():
+        fields = getattr(schema_docs.schema, model).model_fields
         assert {*words} <= {field.alias or name for name, field in fields.items()}, model

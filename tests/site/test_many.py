@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, check, render, site
+from readyonce.check import check
+from readyonce.data import catalog
+from readyonce.publish import render, site
 from support.many import generate
 from support.project import ROOT, copy_of
 

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from readyonce import site
+from readyonce.publish import site
 from support.browser import visit
 from support.project import TESTS, bytes_of, edit
 
@@ -82,7 +82,7 @@ def test_search_finds_and_its_result_opens(browser, folder, language, word):
         page.keyboard.insert_text(word)
         page.keyboard.press("Shift")  # the theme searches when a key is released
         result = page.locator(".md-search-result__link[href*='RO-0001']").first
-        result.click(timeout=20_000)
+        result.click()
         page.wait_for_url(re.compile(r"RO-0001\.html"))
         assert "RO-0001" in page.locator("h1 + p").inner_text()
         assert all(url.startswith((address, "data:", "blob:")) for url in requests), requests

@@ -1,6 +1,6 @@
 """Nothing of the machine that builds gets onto a page."""
 
-from readyonce import site
+from readyonce.publish import site
 from support.project import command
 
 

@@ -5,32 +5,28 @@ import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 
+from support.patience import PATIENCE, until
 from support.project import as_in_a_terminal, command, edit
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=5) as answer:
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
         return answer.read().decode()
 
 
 def wait_for(process, condition):
-    """Whether it comes true while the process lives. The limit ends a hang, and says nothing of speed."""
-    limit = time.monotonic() + 300
-    while process.poll() is None and time.monotonic() < limit:
-        if condition():
-            return True
-        time.sleep(0.2)
-    return False
+    """Whether it comes true while the process lives."""
+    until(lambda: process.poll() is not None or condition())
+    return process.poll() is None
 
 
 def test_serve_rebuilds_the_language_concerned_and_has_its_port_alone(copy, tmp_path):
     log = tmp_path / "log.txt"
     with log.open("w") as output:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-m", "readyonce.cli", "serve", "--port", "0"],
+            [sys.executable, "-u", "-m", "readyonce.cli.main", "serve", "--port", "0"],
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | {"READYONCE_ROOT": str(copy)},
@@ -60,9 +56,9 @@ def test_serve_rebuilds_the_language_concerned_and_has_its_port_alone(copy, tmp_
         assert wait_for(process, lambda: "site/index.html" in log.read_text()[said:])
 
         port = address.rstrip("/").rpartition(":")[2]  # which is taken now
-        told = command("serve", "--port", port, root=copy, timeout=120)
+        told = command("serve", "--port", port, root=copy, timeout=PATIENCE)
         assert told.returncode == 1 and "Try: readyonce serve --port 0" in told.stderr, told.stderr
         assert "Traceback" not in told.stderr and not told.stdout  # told at once, not after a build
     finally:
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0

@@ -185,8 +185,7 @@ def test_claims_json_follows_from_the_evidence(built, known):
         assert set(entry["text"]) == {"en", "zh"} and all(entry["text"].values())
         truths = []
         for label, predicted in entry["predicted"].items():
-            id, _, rest = label.partition("/")
-            run = known.incidents[id].run(*rest.split("@"))
+            run = known.run_named(label).run
             assert entry["observed"][label] == run.outcome
             truths.append(predicted.split(":")[0] == run.outcome and predicted.split(":")[1:] in ([], [run.error]))
         if entry["basis"] == "run":

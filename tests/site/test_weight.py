@@ -6,7 +6,7 @@ search, which comes with the theme's script. A page that shows an incident's fil
 import gzip
 import re
 
-from readyonce import slim
+from readyonce.publish import postprocess
 
 MOST, OF_FILES = 32_000, 40_000
 OWN = re.compile(r'<(?:script|link|img|object)\b[^>]*?\b(?:src|href|data)="([^"#?:]+\.(?:js|css|svg|png|webp))"')
@@ -31,10 +31,16 @@ def test_no_page_is_heavy(built):
 
 def test_only_white_space_that_nobody_sees_is_taken_out():
     kept = "<pre>a  b\n\n c</pre><code>two  spaces</code><textarea>\n  x</textarea><script>let a = `1  2`</script>"
-    assert slim.page(f"<p>  52\u00a0%\n\n   {kept}  </p>") == f"<p> 52\u00a0%\n{kept} </p>"
+    assert postprocess.page(f"<p>  52\u00a0%\n\n   {kept}  </p>") == f"<p> 52\u00a0%\n{kept} </p>"
 
 
 def test_each_table_has_its_box_and_is_known_by_its_class():
     boxed = '<div class="md-typeset__scrollwrap"><div class="md-typeset__table"><table class="ro-table">%s</table></div></div>'
     own = '<table class="highlighttable">1</table>'
-    assert slim.page(f"<table>1</table>{own}<table>2</table>") == boxed % 1 + own + boxed % 2
+    assert postprocess.page(f"<table>1</table>{own}<table>2</table>") == boxed % 1 + own + boxed % 2
+
+
+def test_of_styles_and_scripts_only_comments_and_white_space_are_taken_out():
+    assert postprocess.style("/* a\n b */\na:hover, b {\n  c: d e; /* f */\n}\n") == "a:hover,b{c:d e;}"
+    code = "/* a\n   b */\n// c\n{\n  const d = 'https://e' // f\n\n  /** g */\n  // h\n  i(/* j */ d)\n}\n"
+    assert postprocess.script(code) == "{\nconst d = 'https://e' // f\ni(/* j */ d)\n}\n"

@@ -4,56 +4,108 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 
-from readyonce import reading
+import pytest
+
+from readyonce.cli.table import COMMANDS, NEED_THE_PROJECT
+from readyonce.data import reading
 from support.logs import LOGS, read
 from support.project import KNOWN, ROOT
 
+# One call of each command that answers without the project, and what it says; `train.log` and `train.sh` are there.
+ANSWERS = {
+    "list": ([], "RO-0001"),
+    "explain": (["ddp-ready-twice"], "RO-0001"),
+    "diagnose": (["train.log"], "ddp-ready-twice"),
+    "lint": (["train.sh", "--with", "ms-swift==4.6.0"], "1 launch"),
+    "facts": (["strategy=ddp", "checkpointing=reentrant"], "runs fit"),
+    "link": (["RO-0003", "--section", "fix"], "https://wiki.example.com/incidents/RO-0003/#fix"),
+}
+# With a package that the wheel does not require. What each says without it.
+TO_INSTALL = {"triage": (["train.log"], "pip install 'readyonce[cluster]'")}
 
-def test_wheel_works_without_project_and_dependencies(tmp_path):
-    """In an environment that has nothing else, away from the checkout."""
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    made = subprocess.run(build, capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as file:
-        file.extractall(tmp_path / "site")
-    guard = "readyonce_guard.py"  # `from readyonce_guard import watch`; it stands in git once
-    assert (tmp_path / "site" / guard).read_bytes() == (ROOT / "snippets" / "guard" / guard).read_bytes()
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder in which the wheel is installed, without any package that it requires."""
+    made, target = tmp_path_factory.mktemp("wheel"), tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(made), str(ROOT)]
+    built = subprocess.run(build, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    (wheel,) = made.glob("*.whl")
+    install = [*pip, "install", "--no-deps", "--no-index", "--target", str(target), str(wheel)]
+    installed = subprocess.run(install, capture_output=True, text=True)
+    assert installed.returncode == 0, installed.stderr
+    return target
+
+
+@pytest.fixture
+def readyonce(site, tmp_path):
+    """Runs the installed command in a folder with a log and a launch."""
     (tmp_path / "train.log").write_text(read(LOGS[0])[1], encoding="utf-8")
+    (tmp_path / "train.sh").write_text("NPROC_PER_NODE=2 swift sft --model m\n", encoding="utf-8")
     away = {key: value for key, value in os.environ.items() if not key.startswith(("READYONCE", "PYTHON"))}
+    away["SITE_URL"] = "https://wiki.example.com/"
+    # -S -I: neither site-packages nor this checkout can be seen.
+    script = f"import sys; sys.path.insert(0, {str(site)!r}); from readyonce.cli.main import main; sys.exit(main())"
 
-    def readyonce(*arguments):
-        # -S -I: neither site-packages nor this checkout can be seen.
-        script = f"import sys; sys.path.insert(0, {str(tmp_path / 'site')!r}); from readyonce.cli import main; sys.exit(main())"
-        return subprocess.run(
-            [sys.executable, "-I", "-S", "-c", script, *arguments],
-            cwd=tmp_path,
-            env=away,
-            capture_output=True,
-            text=True,
-        )
+    def run(*arguments):
+        command = [sys.executable, "-I", "-S", "-c", script, *arguments]
+        return subprocess.run(command, cwd=tmp_path, env=away, capture_output=True, text=True)
 
-    said = readyonce("diagnose", "train.log", "--format", "json")
-    assert said.returncode == 0 and json.loads(said.stdout)["error"] == "ddp-ready-twice", said.stderr
+    return run
+
+
+def test_the_wheel_carries_the_guard(site):
+    guard = "readyonce_guard.py"  # `from readyonce_guard import watch`; it stands in git once
+    assert (site / guard).read_bytes() == (ROOT / "snippets" / "guard" / guard).read_bytes()
+
+
+def test_the_wheel_works_without_project_and_dependencies(readyonce):
+    """In an environment that has nothing else, away from the checkout."""
+    ran = readyonce("diagnose", "train.log", "--format", "json")
+    assert ran.returncode == 0 and json.loads(ran.stdout)["error"] == "ddp-ready-twice", ran.stderr
     for language in ("en", "zh"):
         article = readyonce("explain", "RO-0001", "--lang", language)
         assert article.returncode == 0 and KNOWN.incidents["RO-0001"].meta.title[language] in article.stdout
     assert readyonce("explain", "RO-9999").returncode == 2
-    (tmp_path / "train.sh").write_text("NPROC_PER_NODE=2 swift sft --model m\n", encoding="utf-8")
     (hook,) = reading.parse_yaml((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     program, *words = hook["entry"].split()
-    said = readyonce(*words, "--with", "ms-swift==3.5.3", "train.sh")
-    assert program == "readyonce" and said.returncode == 1 and "[ddp-ready-twice]" in said.stdout, said.stderr
+    ran = readyonce(*words, "--with", "ms-swift==3.5.3", "train.sh")
+    assert program == "readyonce" and ran.returncode == 1 and "[ddp-ready-twice]" in ran.stdout, ran.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_of_the_wheel_answers_or_says_what_it_needs(readyonce, command):
+    assert readyonce(command, "--help").returncode == 0
+    arguments, wanted = ANSWERS.get(command) or TO_INSTALL.get(command) or (needed(command), "checkout of the project")
+    ran = readyonce(command, *arguments)
+    assert "Traceback" not in ran.stderr
+    if command in ANSWERS:
+        assert ran.returncode == 0 and wanted in ran.stdout and not ran.stderr, ran.stderr
+    else:
+        assert ran.returncode == 2 and not ran.stdout
+        assert ran.stderr.startswith("readyonce: ") and wanted in ran.stderr and ran.stderr.count("\n") == 1
+
+
+def needed(command):
+    """The arguments without which a command that works on the project is bad usage."""
+    assert command in NEED_THE_PROJECT
+    return ["RO-0001"] if command == "run" else []
+
+
+def test_writing_facts_needs_the_project(readyonce):
+    ran = readyonce("facts", "--write")
+    assert ran.returncode == 2 and "checkout of the project" in ran.stderr and ran.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [*NEED_THE_PROJECT, "facts"])
+def test_a_package_that_is_missing_is_named(readyonce, tmp_path, command):
+    """In the project's folder, where none of the packages is installed that its files are read with."""
+    for folder in ("snippets/errors", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    ran = readyonce(command, *(["--write"] if command == "facts" else ["RO-0001"] if command == "run" else []))
+    assert ran.returncode == 2 and not ran.stdout
+    assert f"`readyonce {command}` needs the Python module " in ran.stderr
+    assert "pip install 'readyonce[site]'" in ran.stderr and ran.stderr.count("\n") == 1

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from permalinks import of
-from readyonce import catalog, render, site
+from readyonce.data import catalog
+from readyonce.publish import render, site
 from support.project import ROOT, copy_of
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator
 
+from support.patience import PATIENCE, until
 from support.project import TESTS
 
 CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -33,6 +34,7 @@ def a_browser():
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=QUIET)
+        browser.on("context", lambda context: context.set_default_timeout(PATIENCE * 1000))
         yield browser
         browser.close()
 
@@ -72,24 +74,16 @@ AHEAD = 6
 def visit(browser, address, names, scripts=(TOUCHED,), **context):
     """Open each page, with these scripts from its start on; yields (name, page, requests, complaints of the console).
 
-    Some are opened ahead: a page is idle when half a second went by without a request, and they wait at the same time.
+    Its scripts have done their work then. Some are opened ahead: they load at the same time.
     """
     with browser.new_context(**context) as opened:
         for script in (STOPPED, *scripts):
             opened.add_init_script(script)
-        from_disk = address.startswith("file:")
         for first in range(0, len(names), AHEAD):
             ahead = [(name, *_opened(opened, address + name)) for name in names[first : first + AHEAD]]
-            if from_disk:  # there one that lies behind may never be told idle
-                for _, page, *_ in ahead:
-                    page.wait_for_load_state("load")
-                page.wait_for_timeout(500)
             for name, page, requests, complaints in ahead:
                 page.bring_to_front()  # what lies behind draws seldom
-                if not from_disk:
-                    page.wait_for_load_state("load")  # a busy machine is idle before it has read all scripts
-                    page.wait_for_load_state("networkidle")
-                page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+                settled(page)
                 yield name, page, requests, complaints
                 page.close()
 
@@ -104,15 +98,22 @@ def _opened(context, address):
     return page, requests, complaints
 
 
+def settled(page) -> None:
+    """Until all scripts of the page have done their work (late.js says so), and what they changed is drawn."""
+    page.wait_for_selector("html[data-ready]", state="attached")
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
 def wait_until(page, script: str) -> None:
     """The browser's driver would ask again and again by `eval`, which the page's policy stops."""
-    for _ in range(100):
-        if page.evaluate(script):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"{page.url}: never {script}")
+    until(lambda: page.evaluate(script), lambda: f"{page.url}: never {script}")
+
+
+def wait_until_told(page, condition) -> None:
+    """Of what the browser tells this process: it is heard only while something is asked of it."""
+    until(lambda: page.evaluate("true") and condition(), lambda: f"{page.url}: never told")
 
 
 def answered(page):
-    page.wait_for_selector(".ro-answer .ro-verdict", timeout=20_000)
+    page.wait_for_selector(".ro-answer .ro-verdict")
     return page.inner_text(".ro-answer")

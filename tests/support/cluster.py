@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-import time
 from pathlib import Path
 
-from readyonce import catalog, lab, made_from
+from readyonce.data import catalog
+from readyonce.lab import made_from, recording, venvs
 from support.project import ROOT, command, copy_of
 
 # A few variants of each: what a run takes on a loaded machine, it takes twice.
@@ -22,7 +22,7 @@ def forgetful(place: Path) -> tuple[Path, dict[Path, str]]:
     """A copy of the project that lacks the runs of SOME, and its evidence: path → text."""
     copy, paths = copy_of(ROOT, place), []
     # Whose torch this is, the machine decides.
-    versions = lab.describe("current", Path(sys.executable)).versions
+    versions = venvs.describe("current", Path(sys.executable)).versions
     for id, names in SOME.items():
         path = copy / "snippets" / id / "evidence" / "current.json"
         evidence = json.loads(path.read_text(encoding="utf-8"))
@@ -34,7 +34,7 @@ def forgetful(place: Path) -> tuple[Path, dict[Path, str]]:
         incident = known.incidents[id]
         evidence = incident.evidence["current"]
         address = made_from.address(known, incident, evidence)
-        paths.append(lab.write(incident, evidence.model_copy(update={"made_from": address})))
+        paths.append(recording.write(incident, evidence.model_copy(update={"made_from": address})))
     return copy, {path: path.read_text(encoding="utf-8") for path in paths}
 
 
@@ -54,11 +54,3 @@ def assert_same(stored: dict[Path, str], local: list[str]) -> None:
         other = path.read_text(encoding="utf-8")
         assert {run["variant"] for run in json.loads(other)["runs"]} >= set(names)
         assert UNEQUAL.sub("", other) == UNEQUAL.sub("", mine) and len(UNEQUAL.findall(mine)) > 10
-
-
-def until(condition, seconds: float = 60):
-    """What the condition says as soon as it holds, or after that time."""
-    limit = time.monotonic() + seconds
-    while not condition() and time.monotonic() < limit:
-        time.sleep(0.1)
-    return condition()

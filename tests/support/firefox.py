@@ -10,7 +10,8 @@ import json
 import shutil
 import socket
 import subprocess
-import time
+
+from support.patience import PATIENCE, until
 
 PREFERENCES = {
     "marionette.port": 0,  # a free one
@@ -32,11 +33,13 @@ class Firefox:
         self.log = (profile / "log").open("w")
         options = ["--headless", "--marionette", "--remote-allow-system-access", "--no-remote", "--profile", profile]
         self.process = subprocess.Popen([program, *options], stdout=self.log, stderr=self.log)
-        port, end = profile / "MarionetteActivePort", time.monotonic() + 120
-        while not (port.is_file() and port.read_text().strip()):
-            assert self.process.poll() is None and time.monotonic() < end, (profile / "log").read_text()
-            time.sleep(0.1)
-        self.wire = socket.create_connection(("127.0.0.1", int(port.read_text())), timeout=120).makefile("rwb")
+        port = profile / "MarionetteActivePort"
+
+        def told():
+            assert self.process.poll() is None, (profile / "log").read_text()
+            return port.is_file() and port.read_text().strip()
+
+        self.wire = socket.create_connection(("127.0.0.1", int(until(told))), timeout=PATIENCE).makefile("rwb")
         self._read()  # its greeting
         self.number = 0
         self.ask("WebDriver:NewSession", {})
@@ -79,13 +82,10 @@ class Firefox:
         return self.ask("WebDriver:ExecuteScript", {"script": script, "args": list(values), "sandbox": None})
 
     def until(self, script, *values):
-        end = time.monotonic() + 60
-        while not (seen := self.run(script, *values)):
-            assert time.monotonic() < end, self.run("return document.querySelector('.ro-diagnose').innerText")
-            time.sleep(0.1)
-        return seen
+        said = "return document.querySelector('.ro-diagnose').innerText"
+        return until(lambda: self.run(script, *values), lambda: self.run(said))
 
     def close(self):
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(PATIENCE)
         self.log.close()

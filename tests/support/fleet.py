@@ -13,8 +13,8 @@ from functools import cache
 
 import yaml
 
-from readyonce.fleet import layout, verdict
-from readyonce.fleet.reading import read
+from readyonce.triage import layout, verdict
+from readyonce.triage.reading import read
 from support.logs import ENGINE
 from support.project import TESTS
 

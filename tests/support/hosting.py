@@ -15,9 +15,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from support.patience import PATIENCE, until
 from support.project import ROOT
 
 PR_SET_PDEATHSIG = 1
@@ -72,10 +73,16 @@ def served(folder: Path, headers: Mapping[str, str] = {}, pause: float = 0):
     server.server_close()
 
 
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+@contextlib.contextmanager
+def reserved_port() -> Iterator[int]:
+    """A port that the system gives to nobody else: it is bound, but without a listener, so that a server can bind it too.
+
+    Both need SO_REUSEADDR for that, which servers set.
+    """
+    with socket.socket() as bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
 
 
 HOSTING = ROOT / "snippets" / "hosting"
@@ -110,16 +117,19 @@ def behind_nginx(folder: Path, scratch: Path, port: int):
     config.write_text(NGINX.format(user=getpass.getuser(), scratch=scratch, server=server), encoding="utf-8")
     with log.open("w") as said:
         process = subprocess.Popen([program, "-p", scratch, "-c", config], stderr=said, preexec_fn=ends_with_us)
+
+    def answers() -> bool:
+        assert process.poll() is None, log.read_text(encoding="utf-8")
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+            return True
+        return False
+
     try:
-        for _ in range(200):
-            assert process.poll() is None, log.read_text(encoding="utf-8")
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
-                break
-            time.sleep(0.05)
+        until(answers)
         yield
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE)
 
 
 def headers(site: Path) -> dict[str, str]:

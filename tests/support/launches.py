@@ -9,11 +9,13 @@ import sys
 
 import yaml
 
-from readyonce.lint import launch, rules
+from readyonce.launches import reader
+from readyonce.rules import lint
+from support.patience import PATIENCE
 from support.project import KNOWN, ROOT, TESTS
 
-RULES = json.loads(json.dumps(rules.compile_rules(KNOWN, "https://wiki.example")))
-READER = launch.Reader(RULES["stacks"])
+RULES = json.loads(json.dumps(lint.compile_rules(KNOWN, "https://wiki.example")))
+READER = reader.Reader(RULES["stacks"])
 TRAPS = yaml.safe_load((TESTS / "lint" / "traps.yml").read_text(encoding="utf-8"))
 COMMANDS = [it for it in KNOWN.observed if it.variant.is_command]
 PUBLIC = yaml.safe_load((TESTS / "lint" / "public.yml").read_text(encoding="utf-8"))
@@ -52,13 +54,16 @@ HOSTILE |= {
 }
 
 
-def linted(*arguments, cwd=None, timeout=60, memory=None):
+def linted(*arguments, cwd=None, limits=None):
+    """`readyonce lint`, under limits of `resource` where they are given."""
     return subprocess.run(
-        [sys.executable, "-m", "readyonce.cli", "lint", *map(str, arguments)],
+        [sys.executable, "-m", "readyonce.cli.main", "lint", *map(str, arguments)],
         capture_output=True,
         text=True,
         cwd=cwd,
-        timeout=timeout,
+        timeout=PATIENCE,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "scripts"), "READYONCE_ROOT": str(ROOT)},
-        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (memory, memory))) if memory else None,
+        preexec_fn=(lambda: [resource.setrlimit(which, (most, most)) for which, most in limits.items()])
+        if limits
+        else None,
     )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from readyonce import made_from, scaffold
-from readyonce.catalog import MINIMAL_RUNS
+from readyonce.cli import new
+from readyonce.data.catalog import MINIMAL_RUNS
+from readyonce.lab import made_from
 from support.project import KNOWN
 
 FILLED = {
@@ -32,7 +33,7 @@ def generate(copy: Path, count: int) -> None:
     }
     evidence = real.model_copy(update=known).model_dump_json(indent=1)
     for number in range(1000, 1000 + count):
-        for name in scaffold.create(copy, f"RO-{number}"):
+        for name in new.create(copy, f"RO-{number}", form="judged"):
             text = (copy / name).read_text(encoding="utf-8")
             for todo, done in FILLED.items():
                 text = text.replace(todo, done)

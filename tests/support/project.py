@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, facts
+from readyonce.data import catalog, facts
 
 EPOCH = "1790000000"
 REPOSITORY = "https://forge.example.com/team/readyonce"
@@ -93,7 +93,7 @@ def command(
 ) -> subprocess.CompletedProcess:
     """Run `readyonce`, as a user would, on a project."""
     return subprocess.run(
-        [sys.executable, "-m", "readyonce.cli", *arguments],
+        [sys.executable, "-m", "readyonce.cli.main", *arguments],
         capture_output=True,
         text=True,
         env=os.environ | {"READYONCE_ROOT": str(root)} | environment,

@@ -25,15 +25,16 @@ from typing import Any, TypeVar
 import pytest
 import yaml
 
-from readyonce.catalog import Catalog
-from readyonce.made_from import DECLARED, ENVIRONMENT, FACTS, LAUNCH, WATCHED
-from readyonce.schema import Run
+from readyonce.data.catalog import Catalog
+from readyonce.data.schema import Run
+from readyonce.lab.made_from import DECLARED, ENVIRONMENT, FACTS, LAUNCH, WATCHED
 from support.project import TESTS
 
 T = TypeVar("T")
 BASE = ".ci/base"
 LONGEST_SUBMISSION = 3 * 3600  # seconds from its first commit to its last
 SAMPLE = 240.0  # seconds of runs in the current environment that each commit draws
+OF_LAUNCH = 360.0  # and of those that are otherwise as they were, where the code that starts them changed
 OF_COMMANDS = 100.0  # and of frameworks' commands
 OF_OLDER = 120.0  # and of repros in older releases
 CHANGED_OLDER = 300.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
@@ -48,7 +49,7 @@ RUNS, COMMANDS = "tests/runs/test_runs.py", "tests/runs/test_frameworks.py"
 OLDER, MINIMAL = "tests/runs/test_environments.py", "tests/runs/test_minimal.py"
 START = 15.0  # seconds that a launch takes before it trains
 # A change of these calls for no lane: what tests outside of the lanes see to, or nothing rests on. Of all else that no lane
-# names it is not known what rests on it, so everything is run.
+# names it is not known which code rests on it, so every lane is run. Stored runs are not: what they rest on is their address.
 ELSEWHERE = [
     "docs/**",
     "snippets/**",
@@ -64,10 +65,10 @@ ELSEWHERE = [
     ".pre-commit-hooks.yaml",
     "scripts/**.py",
     "scripts/readyonce/pages/templates/**",
-    "scripts/readyonce/skeleton/**",
-    "scripts/readyonce/*.css",
-    "scripts/readyonce/keys.zh.yml",
-    "scripts/readyonce/words.*.yml",
+    "scripts/readyonce/cli/skeleton/**",
+    "scripts/readyonce/publish/*.css",
+    "scripts/readyonce/pages/schema_docs.zh.yml",
+    "scripts/readyonce/data/words.*.yml",
     "tests/conftest.py",  # of each lane
     "tests/unit/**",
     "tests/site/**",
@@ -82,6 +83,7 @@ ELSEWHERE = [
     "tests/faults/**",
     "tests/logs/**",
     "tests/fuzz/**",
+    "tests/wild/**",
     "tests/lint/**",
     "tests/fleet/**",
     "tests/guard/**",
@@ -132,9 +134,13 @@ def drawn(commit: str, names: dict[str, float], budget: float) -> list[str]:
     """Of these names, each with its seconds, the first in an order that the commit decides, until the budget is filled.
 
     At least one, so that no commit draws nothing."""
-    order = sorted(names, key=lambda name: _number(f"{commit} {name}"))
+    order = list(_in_order(commit, names))
     left = budget - sum(names[name] for name in order[:1])
     return order[:1] + within({name: names[name] for name in order[1:]}, left)
+
+
+def _in_order(commit: str, names: dict[str, float]) -> dict[str, float]:
+    return {name: names[name] for name in sorted(names, key=lambda name: _number(f"{commit} {name}"))}
 
 
 def within(names: Mapping[T, float], budget: float) -> list[T]:
@@ -185,13 +191,13 @@ class Selection:
     @property
     def whole(self) -> str:
         """Why everything is run; empty where it is not."""
-        if self.base is None:
-            return "ALL=1 was given" if os.environ.get("ALL") else "no base is known"
-        return f"{self.unknown[0]} changed, and what rests on it is not known" if self.unknown else ""
+        if self.base is not None:
+            return ""
+        return "ALL=1 was given" if os.environ.get("ALL") else "no base is known"
 
     @cached_property
     def unknown(self) -> list[str]:
-        """What changed and is of no lane, nor of what tests outside of all lanes see to: it calls for everything."""
+        """What changed and is of no lane, nor of what tests outside of all lanes see to: it calls for every lane."""
         unknown = [path for path in self.changed if not _matches(path, ELSEWHERE)]
         return [path for path in unknown if path != PROJECT or self._is_another_project()]
 
@@ -221,6 +227,8 @@ class Selection:
             wanted = ["tests/conftest.py", *shared, *files, *lane["files"]]
             if reason := next((path for path in self.changed if _matches(path, wanted)), None):
                 found[name] = reason
+            elif self.unknown:
+                found[name] = f"{self.unknown[0]}, of which it is not known what rests on it"
         return found
 
     @cached_property
@@ -236,7 +244,7 @@ class Selection:
 
     def runs(self, known: Catalog) -> dict[tuple[str, str], str]:
         """(incident, script) of the repros that are run in the current environment → why."""
-        seconds, found = {}, {}
+        seconds, found, launched = {}, {}, {}
         for incident in known.incidents.values():
             by_script: dict[str, list[Run]] = {}
             for run in incident.evidence["current"].runs if "current" in incident.evidence else ():
@@ -244,8 +252,14 @@ class Selection:
             for script, of_script in by_script.items():
                 seconds[f"{incident.id} {script}"] = START + sum(run.seconds for run in of_script)
                 needed = incident.needed_by(incident.variants[run.variant] for run in of_script)
-                if self.evidence.get((incident.id, "current"), set()) & {"*", *(path.name for path in needed)}:
+                differ = self.evidence.get((incident.id, "current"), set())
+                if differ & {"*", *(path.name for path in needed)}:
                     found[incident.id, script] = "its evidence changed"
+                elif LAUNCH in differ:
+                    launched[f"{incident.id} {script}"] = seconds[f"{incident.id} {script}"]
+        for name in within(_in_order(self.head, launched), OF_LAUNCH):
+            id, script = name.split()
+            found[id, script] = "what starts it changed"
         for name in drawn(self.head, seconds, SAMPLE):
             id, script = name.split()
             found.setdefault((id, script), "drawn")
@@ -258,7 +272,7 @@ class Selection:
         changed = {
             (id, name): START + sum(run.seconds for run in known.incidents[id].evidence[name].runs)
             for id, name in groups
-            if self.evidence.get((id, name))
+            if self.evidence.get((id, name), set()) - {LAUNCH}
         }
         chosen = set(within(changed, CHANGED_COMMANDS))
         for environment in drawn(self.head, dict.fromkeys((name for _, name in groups), OF_COMMANDS), OF_COMMANDS):
@@ -276,14 +290,14 @@ class Selection:
             repros = [run for run in runs if not known.incidents[id].variants[run.variant].is_command]
             seconds[f"{id} {environment}"] = INSTALL + START + sum(run.seconds for run in repros)
         groups = {name: tuple(name.split()) for name in seconds}
-        changed = {name: seconds[name] for name in seconds if self.evidence.get(groups[name])}
+        changed = {name: seconds[name] for name in seconds if self.evidence.get(groups[name], set()) - {LAUNCH}}
         return {groups[name] for name in (*within(changed, CHANGED_OLDER), *drawn(self.head, seconds, OF_OLDER))}
 
     def minimal(self, ids: Iterable[str]) -> set[str]:
         """Of these incidents those whose minimal repro is launched: what changed, and what is drawn."""
         ids = list(ids)
         changed = {id for id in ids if _matches_any(self.changed, [f"snippets/{id}/minimal.*"])}
-        if _matches_any(self.changed, ["scripts/readyonce/minimal.py", MINIMAL]):
+        if _matches_any(self.changed, ["scripts/readyonce/lab/minimal.py", MINIMAL]):
             changed = set(ids)
         return changed | set(drawn(self.head, dict.fromkeys(ids, EACH_MINIMAL), OF_MINIMAL))
 
@@ -311,11 +325,11 @@ def _number(text: str) -> int:
 
 
 def _difference(now: dict[str, Any], before: dict[str, Any]) -> set[str]:
-    """The inputs that are others, by their names; `*` where all runs are: how or where they are started, or a run by hand."""
+    """The inputs that are others, by their names; `*` where all runs are: what is run, and where, or a run by hand."""
     stored, then = now.get("made_from") or {}, before.get("made_from") or {}
     differ = {name for name in {**stored, **then} if stored.get(name) != then.get(name)} - {FACTS, WATCHED}
     runs, earlier = ({run["variant"]: run | {"facts": 0, "guard": 0} for run in file["runs"]} for file in (now, before))
-    if differ & {LAUNCH, ENVIRONMENT, DECLARED} or any(earlier.get(name) != run for name, run in runs.items()):
+    if differ & {ENVIRONMENT, DECLARED} or any(earlier.get(name) != run for name, run in runs.items()):
         return {"*"}
     return differ
 

@@ -8,12 +8,12 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from support.hosting import free_port
+from support.hosting import reserved_port
+from support.patience import PATIENCE, until
 
 SLOTS = 4  # processors that the node says it has, whatever this machine has
 CONFIGURATION = """
@@ -61,8 +61,14 @@ def slurm(place: Path) -> Iterator[dict[str, str]]:
     (place / "munge.key").write_bytes(secrets.token_bytes(128))
     (place / "munge.key").chmod(0o400)
     words = {"host": host, "user": user, "place": place, "slots": SLOTS}
-    ports = {"controller": free_port(), "node": free_port()}
-    (place / "slurm.conf").write_text(CONFIGURATION.format(**words, **ports))
+    with reserved_port() as controller, reserved_port() as node:
+        (place / "slurm.conf").write_text(CONFIGURATION.format(**words, controller=controller, node=node))
+        with _running(place, user) as environment:
+            yield environment
+
+
+@contextmanager
+def _running(place: Path, user: str) -> Iterator[dict[str, str]]:
     environment = os.environ | {"SLURM_CONF": str(place / "slurm.conf"), "PATH": f"{os.environ['PATH']}:/usr/sbin"}
     munge = [
         "munged",
@@ -91,26 +97,18 @@ def slurm(place: Path) -> Iterator[dict[str, str]]:
                     subprocess.Popen([program, *daemon[1:]], env=environment, stdout=log, stderr=log, cwd=place)
                 )
                 if daemon[0] == "munged":
-                    _wait((place / "munge.socket").exists)
-        _wait(up)
+                    until((place / "munge.socket").exists)
+        until(up)
         yield environment
     finally:
         if len(running) == len(daemons):
             subprocess.run(["scancel", "--user", user], env=environment, capture_output=True)
             queue = ["squeue", "--noheader", "--user", user]
-            _wait(lambda: not subprocess.run(queue, env=environment, capture_output=True).stdout, 60)
+            until(lambda: not subprocess.run(queue, env=environment, capture_output=True).stdout)
         for process in reversed(running):
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(20)
+                process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-
-
-def _wait(condition, seconds: float = 60) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > limit:
-            raise RuntimeError(f"nothing in {seconds} s")
-        time.sleep(0.2)

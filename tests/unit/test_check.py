@@ -2,7 +2,8 @@
 
 A fault file says what to do to a copy of the project (`edit` with `find` and `replace`, `remove`,
 `remove_tree`, or `link` and `to`), and all that must be said: first `says`, in `file` (the edited one), at
-`line`, or where the text `near` begins; then what stands under `also`, in its order, and nothing else.
+`line`, or where the text `near` begins; then what stands under `also`, in its order, and nothing else. `rule` names the
+function of `readyonce.check` that finds it, or `loading`.
 """
 
 import contextlib
@@ -14,10 +15,14 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from readyonce import catalog, check, lab, reading, schema, site
-from readyonce.pages import incident
+from readyonce.check import blocks, check
+from readyonce.data import catalog, reading, schema
+from readyonce.lab import venvs
+from readyonce.pages import incident, rule_docs
+from readyonce.publish import site
 from support.project import ROOT, TESTS, command, copy_of, edit
 
+RULES = {rule.__name__: rule for rule in check.rules(*check.KINDS)}
 FAULTS = sorted((TESTS / "faults").glob("*.yml"))
 
 
@@ -28,20 +33,31 @@ def test_nothing_to_mend():
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory) -> Path:
-    """A copy for all faults; each takes back what it did. Of launches to judge it has none: no fault is about them."""
-    root = copy_of(ROOT, tmp_path_factory.mktemp("faults") / "copy")
-    launches = root / "snippets" / "lint" / "examples.json"
-    stored = json.loads(launches.read_text(encoding="utf-8"))
-    without = {name: {release: [] for release in it} for name, it in stored.items()}
-    launches.write_text(json.dumps(stored | without), encoding="utf-8")
-    return root
+    """A copy for all faults; each takes back what it did."""
+    return copy_of(ROOT, tmp_path_factory.mktemp("faults") / "copy")
 
 
 @pytest.mark.parametrize("path", FAULTS, ids=lambda path: path.stem)
 def test_fault(one, remembered, path):
     fault = reading.parse_yaml(path.read_text(encoding="utf-8"))
     with committed(one, fault):
-        judge(one, fault, check.problems(catalog.load(one)))
+        found = check.problems(catalog.load(one))
+        judge(one, fault, found)
+        known = catalog.load(one)
+        by_rule = known.problems if fault["rule"] == "loading" else RULES[fault["rule"]](known)
+        assert not set(found).isdisjoint(by_rule), "another rule finds it"
+
+
+def test_each_rule_has_a_fault():
+    named = {reading.parse_yaml(path.read_text(encoding="utf-8"))["rule"] for path in FAULTS}
+    assert named == {*RULES, "loading"}
+
+
+def test_each_rule_says_what_it_finds_why_and_what_to_do():
+    explained = rule_docs.explained()
+    assert set(explained) == set(RULES)
+    for name, (sentence, why, remedy) in explained.items():
+        assert all(text.endswith(".") for text in (sentence, why, remedy)), name
 
 
 def judge(copy: Path, fault: dict, found: list[reading.Problem]) -> None:
@@ -80,7 +96,9 @@ def committed(copy: Path, fault: dict):
 
 def commit(copy: Path, fault: dict) -> None:
     if "edit" in fault:
-        edit(copy / fault["edit"], fault["find"], fault["replace"])
+        edit(path := copy / fault["edit"], fault["find"], fault["replace"])
+        if "encoding" in fault:
+            path.write_text(path.read_text(encoding="utf-8"), encoding=fault["encoding"])
     if "remove" in fault:
         (copy / fault["remove"]).unlink()
     if "remove_tree" in fault:
@@ -132,7 +150,7 @@ def places(data, known: set[str], way: tuple = ()) -> dict[tuple, tuple]:
 
 def test_a_module_under_torchrun_has_options_of_its_own():
     script = 'N=4 torchrun --nproc-per-node "$N" -m some.module --epochs 1'
-    launcher, module = check.commands(script)
+    launcher, module = blocks.commands(script)
     assert launcher == ["torchrun", "--nproc-per-node", "$N"]
     assert module == ["python", "-m", "some.module", "--epochs", "1"]
 
@@ -161,7 +179,7 @@ def test_a_lock_holds_what_its_list_pins(path):
         entries = re.sub(r" \\\n", "", locked).splitlines()
         assert all(" --hash=sha256:" in entry for entry in entries), "make lock"
     names = {line.lower().replace("_", "-").split(" ")[0] for line in locked.splitlines()}
-    for name, release in lab.pins(ROOT, path.stem).items():
+    for name, release in venvs.pins(ROOT, path.stem).items():
         assert name in ("torch", "torchvision") or f"{name}=={release}".lower().replace("_", "-") in names, "make lock"
 
 

@@ -1,15 +1,17 @@
 """The command as a user types it."""
 
+import importlib
 import json
+import shlex
 import subprocess
 import sys
 
 import pytest
 
+from readyonce.cli import main
+from readyonce.cli.table import COMMANDS
 from readyonce.pages.terminal import for_terminal
 from support.project import KNOWN, ROOT, command, edit
-
-COMMANDS = ("list", "explain", "diagnose", "triage", "run", "verify", "check", "render", "new", "link", "site", "serve")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -17,6 +19,15 @@ def test_help_has_examples(name):
     told = command(name, "--help")
     assert told.returncode == 0
     assert f"examples:\n  readyonce {name}" in told.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_table_names_functions_and_its_examples_can_be_read(name):
+    module, _, function = COMMANDS[name].function.partition(".")
+    assert callable(getattr(importlib.import_module(f"readyonce.cli.{module}"), function))
+    for example in COMMANDS[name].examples:
+        words = shlex.split(example.partition(" > ")[0].partition(" < ")[0].partition("-- ")[0])
+        assert main.parser().parse_args([name, *words]).command == name
 
 
 def test_list_has_every_incident():
@@ -33,7 +44,9 @@ def test_explain_shows_the_article(incident, language):
     file = KNOWN.incidents[incident].meta
     assert file.title[language] in told and file.fix.text[language].replace("**", "") in told
     runs = [run for evidence in KNOWN.incidents[incident].evidence.values() for run in evidence.runs]
-    if file.errors:
+    if KNOWN.incidents[incident].short:
+        assert KNOWN.incidents[incident].minimal.fails.said.splitlines()[0] in told
+    elif file.errors:
         assert any(run.error in file.errors and run.message.splitlines()[0] in told for run in runs)
     else:  # all that such a run shows
         assert 'RESULT {"variant": "reported", "outcome": ' in told
@@ -53,7 +66,7 @@ def test_the_command_prints_it(language):
     [
         ("docs/en/incidents/RO-0005.md", "## Fix", "## Another fix", ["explain", "RO-0005"], "Another fix"),
         ("snippets/RO-0005/incident.yml", "short:\n  en: ", "short:\n  en: Another ", ["list"], "Another "),
-        ("scripts/readyonce/words.en.yml", "\n", "\n# newer\n", ["explain", "RO-0005"], "RO-0005"),
+        ("scripts/readyonce/data/words.en.yml", "\n", "\n# newer\n", ["explain", "RO-0005"], "RO-0005"),
     ],
 )
 def test_what_is_shown_is_made_anew_when_a_source_changed(copy, file, find, replace, arguments, shown):
@@ -67,9 +80,31 @@ def test_what_is_shown_is_made_anew_when_a_source_changed(copy, file, find, repl
     assert shown in after and "xyzzy" not in after
 
 
+@pytest.mark.parametrize("arguments", [["facts", "strategy=ddp"], ["link", "RO-0005", "--section", "fix"], ["list"]])
+def test_what_was_damaged_is_made_anew(copy, arguments):
+    environment = {"SITE_URL": "https://wiki.example.com", "PYTHONPATH": str(copy / "scripts")}
+    before = command(*arguments, root=copy, environment=environment)
+    (made,) = (copy / "build").glob("*.json")
+    for damage in ("", "{}", "{"):
+        made.write_text(damage, encoding="utf-8")
+        after = command(*arguments, root=copy, environment=environment)
+        assert (after.returncode, after.stdout) == (0, before.stdout) and after.stdout
+
+
+def test_a_short_incident_has_links_and_no_variants():
+    short = next(incident.id for incident in KNOWN.incidents.values() if incident.short)
+    environment = {"SITE_URL": "https://wiki.example.com"}
+    there = command("link", short, "--section", "minimal", environment=environment)
+    assert there.stdout == f"https://wiki.example.com/incidents/{short}/#minimal\n"
+    nowhere = command("link", short, "--section", "evidence", environment=environment)
+    assert nowhere.returncode == 2 and "\n  minimal\n" in nowhere.stderr
+    ran = command("run", short)
+    assert ran.returncode == 2 and f"readyonce verify {short}" in ran.stderr
+
+
 def test_explain_imports_nothing_heavy():
     script = (
-        "import sys; from readyonce import cli; cli.main(['explain', 'RO-0001']);"
+        "import sys; from readyonce.cli import main as command; command.main(['explain', 'RO-0001']);"
         "print(sorted({'torch', 'deepspeed', 'mkdocs', 'weasyprint'} & set(sys.modules)), file=sys.stderr)"
     )
     told = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
@@ -92,10 +127,26 @@ def test_verify_says_which_environments_there_are():
 
 def test_closing_the_pipe_is_no_error():
     told = subprocess.run(
-        f"{sys.executable} -m readyonce.cli explain RO-0001 | head -1",
+        f"{sys.executable} -m readyonce.cli.main explain RO-0001 | head -1",
         shell=True,
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert told.returncode == 0 and "Traceback" not in told.stderr
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_on_security_names_what_reads_or_runs_what_others_wrote(language):
+    page = (ROOT / "docs" / language / "security.md").read_text(encoding="utf-8")
+    named = (
+        "`readyonce diagnose`",
+        "`readyonce triage`",
+        "`readyonce lint`",
+        "(guard.md)",
+        "`--on`",
+        "`simplecache::`",
+    )
+    assert all(name in page for name in named) and "{#cluster}" in page
+    for other in ("triage", "cluster"):  # they tell of `--on`
+        assert "security.md#cluster" in (ROOT / "docs" / language / f"{other}.md").read_text(encoding="utf-8")

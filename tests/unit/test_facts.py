@@ -5,9 +5,14 @@ import re
 
 import pytest
 
-from readyonce import catalog, check, conditions, decision, facts, lab, verify
-from readyonce.facts import Index, fits, members, of_command, separate
-from readyonce.verdicts import judge
+from readyonce.check import check
+from readyonce.data import catalog, conditions, facts
+from readyonce.data.facts import Index, fits, members, of_command, separate
+from readyonce.data.stored_runs import StoredRuns
+from readyonce.data.verdicts import judge
+from readyonce.lab import recording, verify
+from readyonce.pages import decision
+from readyonce.rules.facts import compile_runs
 from support.project import KNOWN, OPTIONAL, ROOT, edit
 
 RUN = {"strategy": "zero-3", "deepspeed": "0.19.2", "static_graph": True, "batch": 2}
@@ -193,15 +198,27 @@ def test_one_run_against_it_anywhere_changes_every_claim_and_cell_that_it_touche
 
 
 def test_facts_tells_what_separates(monkeypatch, capsys):
-    from readyonce import cli
+    from readyonce.cli import main
 
     monkeypatch.chdir(ROOT)
-    assert cli.main(["facts", "strategy=zero-3", "checkpointing=non-reentrant", "frozen=base"]) == 0
+    assert main.main(["facts", "strategy=zero-3", "checkpointing=non-reentrant", "frozen=base"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"^match \d+   where deepspeed >= 0\.19\.3$", said, re.MULTILINE)
     with pytest.raises(SystemExit):
-        cli.main(["facts", "no-such-fact=1"])
+        main.main(["facts", "no-such-fact=1"])
     assert "is no FACT=VALUE" in capsys.readouterr().err
+
+
+def test_the_compiled_runs_answer_as_the_catalogue_does():
+    compiled = StoredRuns(json.dumps(compile_runs(KNOWN)))
+    claims = [claim for incident in KNOWN.incidents.values() for claim in incident.meta.claims.values()]
+    scopes = [claim.scope for claim in claims if claim.scope is not None]
+    for query in ({}, {"strategy": "zero-3"}, {"device": "cuda"}, *scopes):
+        found, undecided = compiled.fitting(query)
+        fit, unclear = KNOWN.fitting(query)
+        assert ([compiled.names[number] for number in found], undecided) == ([it.name for it in fit], unclear)
+    parts = [(leaf, [it.name for it in runs]) for leaf, runs in KNOWN.parted(fit)]
+    assert compiled.separate(found) == parts
 
 
 def test_versions_compare_by_number():
@@ -219,4 +236,6 @@ def test_evidence_is_complete(known, incident):
                 f"{run.variant} in {environment}: never alone"
             )
             if not known.incidents[incident].variants[run.variant].is_command:
-                assert run.repeats >= lab.REPEATS[run.outcome], f"{run.variant} in {environment}: {run.repeats} repeats"
+                assert run.repeats >= recording.REPEATS[run.outcome], (
+                    f"{run.variant} in {environment}: {run.repeats} repeats"
+                )

@@ -3,10 +3,14 @@
 `messages.yml` has messages as they stand in logs and threads; runs bring their own.
 """
 
+import re
+from collections import Counter
+
 import pytest
 
-from readyonce import reading, schema
-from support.project import KNOWN, TESTS
+from readyonce.data import reading, schema
+from readyonce.data.project import LANGUAGES
+from support.project import KNOWN, ROOT, TESTS
 
 MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
 
@@ -27,6 +31,8 @@ def test_every_wording_is_that_of_a_real_message(name):
         for run in evidence.runs
         if run.error == name
     ]
+    minimal = [incident.minimal.fails for incident in KNOWN.incidents.values() if incident.minimal]
+    messages += [run.said for run in minimal if run.error == name]
     for wording in KNOWN.families[name].wordings:
         assert any(schema._wording_matches(wording, message) for message in messages), wording.all
 
@@ -35,6 +41,27 @@ def test_the_public_reports_are_of_families_that_exist():
     reports = reading.parse_yaml((TESTS / "reports.yml").read_text(encoding="utf-8"))
     named = {name for kind in ("logs", "titles", "sentences") for name in reports[kind]}
     assert named <= set(KNOWN.families)
+
+
+def test_the_sample_of_threads_is_counted_as_its_head_and_the_page_say():
+    path = TESTS / "wild" / "first.yml"
+    sample = reading.parse_yaml(text := path.read_text(encoding="utf-8"))
+    judged = Counter(thread["judged"] for thread in sample)
+    assert len(sample) == 60 == len({thread["link"] for thread in sample}) and judged.total() == 60
+    assert {thread["family"] for thread in sample if "family" in thread} <= set(KNOWN.families)
+    for kind in ("family", "exception", "partly", "nothing", "misled"):
+        assert f"{kind} {judged[kind]}" in text
+    for language in LANGUAGES:
+        page = (ROOT / "docs" / language / "diagnose.md").read_text(encoding="utf-8")
+        trust = [int(number) for number in re.findall(r"\d+", page[page.index("{#wild}") :].partition("\n#")[0])]
+        assert trust == [
+            60,
+            judged["family"],
+            judged["exception"],
+            judged["partly"],
+            judged["nothing"],
+            judged["misled"],
+        ]
 
 
 @pytest.mark.parametrize("name", [name for name, family in KNOWN.families.items() if family.yields])

@@ -8,8 +8,12 @@ import shlex
 import pytest
 import yaml
 
-from readyonce import cli, lab
-from readyonce.lint import examples, judge, launch, report
+from lint import examples
+from readyonce.cli import main
+from readyonce.lab import recording
+from readyonce.launches import reader
+from readyonce.lint import judge, report
+from readyonce.rules.lint import compile_rules
 from support.launches import COMMANDS, PUBLIC, READER, RULES, TRAPS, linted
 from support.project import KNOWN, ROOT
 
@@ -115,7 +119,7 @@ def test_an_option_that_is_repeated_counts_as_the_parsers_take_it():
 
 
 def _launched(observed):
-    script = lab.with_lines(
+    script = recording.with_lines(
         (observed.incident.folder / observed.variant.script).read_text(encoding="utf-8"), observed.variant.lines
     )
     found = [it for it in READER.script(observed.variant.script, script, observed.incident.folder) if it.frameworks][0]
@@ -178,7 +182,7 @@ READ = {
 
 
 def test_what_is_said_of_public_examples_was_read_by_eye():
-    told = examples.examples(KNOWN, RULES)
+    told = examples.examples(RULES)
     assert len(told) > 1500 and len({(it.repository, it.release) for it in told}) == 30
     named = {f"{it.repository} {it.release} {it.place}": it.level for it in told if it.level in ("error", "warning")}
     assert named == READ, "open each that is new, and mend the lint where it is wrong"
@@ -186,7 +190,13 @@ def test_what_is_said_of_public_examples_was_read_by_eye():
     for cell in changed["cells"]:
         for part in cell["parts"]:
             part["outcomes"]["match"] = 1
-    assert not [it for it in examples.examples(KNOWN, changed) if it.level in ("error", "warning")]
+    assert not [it for it in examples.examples(changed) if it.level in ("error", "warning")]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_shows_of_public_examples_what_is_said_today(language):
+    stored = (examples.FOLDER / f"examples.{language}.md").read_text(encoding="utf-8")
+    assert stored == examples.tables(compile_rules(KNOWN), language), "it is old: python tests/lint/examples.py"
 
 
 def test_a_contradicting_run_changes_the_verdict():
@@ -292,7 +302,7 @@ def test_releases_are_read_without_starting_the_python(tmp_path):
     python = tmp_path / "bin" / "python"
     python.parent.mkdir()
     python.write_text("this cannot be started")
-    assert launch.installed(str(python)) == {"ms-swift": "3.5.3", "torch": "2.13.0+cpu"}
+    assert reader.installed(str(python)) == {"ms-swift": "3.5.3", "torch": "2.13.0+cpu"}
 
 
 def test_what_github_and_sarif_are_given_cannot_break_out():
@@ -307,7 +317,7 @@ def test_the_skill_for_coding_agents_names_commands_that_are_there():
     called = [line.split()[1:] for line in text.splitlines() if line.startswith("readyonce ")]
     assert {words[0] for words in called} == {"diagnose", "lint", "explain"}
     for words in called:
-        assert cli._parser().parse_args(words)
+        assert main.parser().parse_args(words)
 
 
 LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.meta.look))]
@@ -317,7 +327,7 @@ LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(
 def test_python_that_can_train_wrong_without_an_error_is_a_place_to_look_at(id, number, tmp_path, capsys):
     def said(*arguments) -> str:
         """In this process: there are many, and a process takes longer to start than to answer."""
-        assert cli.main(["lint", *map(str, arguments)]) == 0
+        assert main.main(["lint", *map(str, arguments)]) == 0
         return capsys.readouterr().out
 
     look, loop = KNOWN.incidents[id].meta.look[number], tmp_path / "loop.py"

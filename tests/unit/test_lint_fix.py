@@ -4,10 +4,11 @@ import json
 
 import pytest
 
-from readyonce.lint import judge, launch, report
-from readyonce.lint.launch import Option
-from readyonce.project import LANGUAGES
-from readyonce.words import say
+from readyonce.data.project import LANGUAGES
+from readyonce.data.words import say
+from readyonce.launches import reader
+from readyonce.launches.reader import Option
+from readyonce.lint import judge, report
 from support.applied import applied
 from support.launches import PUBLIC, READER, RULES, TRAPS
 from support.project import KNOWN, ROOT
@@ -120,9 +121,9 @@ def test_a_fix_is_written_as_its_file_is(name, tmp_path):
 def test_what_stands_in_a_python_file_is_what_is_quoted():
     """Columns are counted in bytes, lines end in three ways."""
     text = 'é = "中文"; a = SFTConfig(\r\n  x="é", gradient_checkpointing=True)\rm.gradient_checkpointing_enable()\n'
-    found = launch.literals("train.py", text)["gradient_checkpointing"]
+    found = reader.literals("train.py", text)["gradient_checkpointing"]
     assert found.written == "gradient_checkpointing=True"
-    assert launch.literals("train.py", text.partition("\r")[2].rpartition("\r")[2]) == {
+    assert reader.literals("train.py", text.partition("\r")[2].rpartition("\r")[2]) == {
         "gradient_checkpointing": Option("true", "train.py", 1, "m.gradient_checkpointing_enable()", style="python")
     }
 

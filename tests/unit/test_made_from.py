@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from readyonce import catalog, check, made_from
+from readyonce.check import evidence
+from readyonce.data import catalog
+from readyonce.data.reading import Problem
+from readyonce.lab import made_from
 from support.project import copy_of, edit
 
 CURRENT = "snippets/RO-0003/evidence/current.json"
@@ -34,11 +37,14 @@ def edited(one, root):
         (one / name).write_bytes(data)
 
 
+def problems(root: Path) -> list[Problem]:
+    known = catalog.load(root).require_sound()
+    return [*evidence.release_is_not_the_pinned_one(known), *evidence.evidence_is_stale(known)]
+
+
 def told(root: Path) -> dict[str, tuple[str, str]]:
     """What is told of evidence: the file → what, remedy."""
-    known = catalog.load(root)
-    check._stale(known.require_sound())
-    return {problem.file: (problem.what, problem.remedy) for problem in known.problems}
+    return {problem.file: (problem.what, problem.remedy) for problem in problems(root)}
 
 
 def everywhere(root: Path) -> set[str]:
@@ -71,7 +77,7 @@ def test_file_that_a_repro_reads(one, edited):
 def test_comments_and_docstrings_decide_nothing(one, edited):
     edited("snippets/RO-0003/repro.py", '"""', '"""Another word. ')
     edited("snippets/RO-0003/repro.py", "\nimport ", "\n# a comment\nimport ")
-    edited("scripts/readyonce/worker.py", '"""', '"""Another word. ')
+    edited("scripts/readyonce/lab/worker.py", '"""', '"""Another word. ')
     assert told(one) == {}
 
 
@@ -82,9 +88,7 @@ def test_how_a_variant_is_started(one, edited):
 
 def test_pin(one, edited):
     edited("snippets/environments/current.txt", "deepspeed==0.19.8", "deepspeed==0.17.0")
-    known = catalog.load(one)
-    check._stale(known.require_sound())
-    said = {(problem.file, problem.what) for problem in known.problems}
+    said = {(problem.file, problem.what) for problem in problems(one)}
     pinned = "it was run with deepspeed 0.19.8; snippets/environments/current.txt pins 0.17.0"
     stored = "it was stored with another environment"
     assert {(CURRENT, pinned), (CURRENT, stored)} <= said
@@ -102,9 +106,9 @@ def test_hash_in_the_lock(one, edited):
 @pytest.mark.parametrize(
     "name, find, replace",
     [
-        ("worker.py", "set_num_threads(1)", "set_num_threads(2)"),
-        ("launches.py", '"OMP_NUM_THREADS": "1"', '"OMP_NUM_THREADS": "2"'),  # a variable that each run is given
-        ("launches.py", '"PYTHONUNBUFFERED")', '"PYTHONUNBUFFERED", "LANG")'),
+        ("lab/worker.py", "set_num_threads(1)", "set_num_threads(2)"),
+        ("lab/processes.py", '"OMP_NUM_THREADS": "1"', '"OMP_NUM_THREADS": "2"'),  # a variable that each run is given
+        ("lab/processes.py", '"PYTHONUNBUFFERED")', '"PYTHONUNBUFFERED", "LANG")'),
     ],
 )
 def test_what_starts_runs(one, edited, name, find, replace):

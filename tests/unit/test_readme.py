@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from readyonce import cli
+from readyonce.cli import main
 from support.project import KNOWN, ROOT
 
 READMES = ["README.md", "README.zh-CN.md"]
@@ -25,7 +25,7 @@ def test_its_commands_are_there(name):
     called = re.findall(r"^\S*? ?\.venv/bin/readyonce (.*?)(?:#.*)?$", text, re.M)
     assert len(called) > 5
     for words in called:
-        assert cli._parser().parse_args(words.split())
+        assert main.parser().parse_args(words.split())
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
     assert set(re.findall(r"(?:^|`)(?:UV\S+ )?make ([\w-]+)", text, re.M)) <= targets
 

@@ -6,9 +6,11 @@ import textwrap
 
 import pytest
 
-from readyonce import articles, diagnose, frameworks, report, rules
+from readyonce.data import articles, frameworks
+from readyonce.data.project import LANGUAGES
+from readyonce.diagnose import engine, report
 from readyonce.pages import terminal
-from readyonce.project import LANGUAGES
+from readyonce.rules import diagnose as rules
 from support.logs import error
 from support.project import KNOWN, ROOT, command
 
@@ -17,7 +19,7 @@ FORMS = [
     for name, framework in KNOWN.frameworks.items()
     for number, form in enumerate(framework.forms)
 ]
-ENGINE = diagnose.Rules(rules.compile_rules(KNOWN))
+ENGINE = engine.Rules(rules.compile_rules(KNOWN))
 OPTION = "swift rlhf"
 
 
@@ -93,12 +95,12 @@ LOGS = {  # the reader's stack in the log -> its own words in the fix
 @pytest.mark.parametrize("stack", LOGS)
 def test_without_an_incidents_own_words_the_familys_fix_is_shown(stack, language):
     text, wanted = LOGS[stack]
-    told = diagnose.diagnose(ENGINE, text.encode(), "log", language)
+    told = engine.diagnose(ENGINE, text.encode(), "log", language)
     fix, family = told.json["fix"], KNOWN.families["ddp-ready-twice"]
     assert fix["incident"] is None and fix["stack"] == stack
     assert fix["text"] == family.fix[language]
     assert wanted in fix["forms"][0]["code"] and fix["forms"][0]["stack"] == (stack or "pytorch")
-    assert len(fix["questions"]) == len(family.questions)
+    assert len(fix["questions"]) == len(family.questions) + bool(family.otherwise)
     assert {form["stack"] for form in fix["forms"]} >= {"pytorch", "transformers", "trl", "axolotl", "llamafactory"}
     for shown in (report.text(ENGINE, told, language), report.markdown(ENGINE, told, language)):
         after = shown[shown.index(family.fix[language].replace("`", "")) :]
@@ -111,10 +113,10 @@ def test_without_an_incidents_own_words_the_familys_fix_is_shown(stack, language
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_incidents_own_fix_needs_its_framework_in_the_log(language):
     grpo = log("trl/trainer/grpo_trainer.py")
-    other = diagnose.diagnose(ENGINE, grpo.encode(), "log", language)
+    other = engine.diagnose(ENGINE, grpo.encode(), "log", language)
     assert other.json["incidents"][0]["id"] == "RO-0001"  # the log names GRPO
     assert other.json["fix"]["incident"] is None and other.json["fix"]["stack"] == "trl"
-    own = diagnose.diagnose(ENGINE, (grpo + "swift rlhf --rlhf_type grpo\n").encode(), "log", language)
+    own = engine.diagnose(ENGINE, (grpo + "swift rlhf --rlhf_type grpo\n").encode(), "log", language)
     assert own.json["fix"]["incident"] == "RO-0001" and own.json["fix"]["questions"] == []
     assert KNOWN.incidents["RO-0001"].meta.fix.option in report.text(ENGINE, own, language)
 
@@ -122,7 +124,7 @@ def test_an_incidents_own_fix_needs_its_framework_in_the_log(language):
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_an_incidents_own_fix_is_shown_as_code_where_it_has_no_option(language):
     data = (ROOT / "tests/logs/RO-0005-reported.log").read_bytes()
-    told = diagnose.diagnose(ENGINE, data, "log", language)
+    told = engine.diagnose(ENGINE, data, "log", language)
     fix, code = told.json["fix"], articles.fix_of(KNOWN, KNOWN.incidents["RO-0005"])
     assert fix["incident"] == "RO-0005" and code.startswith("def ")
     assert [form["code"] for form in fix["forms"]] == [code]
@@ -138,7 +140,7 @@ EMPTIED = (
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_strategy_alone_brings_no_incidents_own_fix(language):
-    told = diagnose.diagnose(ENGINE, EMPTIED.encode(), "log", language)
+    told = engine.diagnose(ENGINE, EMPTIED.encode(), "log", language)
     own = KNOWN.incidents["RO-0005"].meta.fix.text[language].replace("`", "")
     assert told.json["error"] == "zero3-empty-gradient" and told.json["incidents"][0]["id"] == "RO-0005"
     assert told.json["fix"]["incident"] is None
@@ -147,10 +149,15 @@ def test_a_strategy_alone_brings_no_incidents_own_fix(language):
         assert {"en": "the cause is unknown", "zh": "原因不明"}[language] in shown
 
 
+def has_a_page_of_its_own(incident):
+    """Whether its error has: of a look-alike Diagnose says what the error is, and names the incidents below."""
+    return incident.meta.errors and KNOWN.families[incident.meta.errors[0]].page == "own"
+
+
 HINTS = [
     pytest.param(id, hint, id=f"{id}-{number}")
     for id, incident in KNOWN.incidents.items()
-    for number, hint in enumerate(incident.meta.hints if incident.meta.errors else ())
+    for number, hint in enumerate(incident.meta.hints if has_a_page_of_its_own(incident) else ())
 ]
 
 
@@ -160,14 +167,14 @@ def test_an_incidents_own_fix_needs_a_hint_at_its_cause(id, hint):
     family = incident["errors"][0]
     stack = next((it["logs"][0] for it in ENGINE.data["frameworks"] if it["name"] == incident["stack"]), "")
     for text in hint.any:
-        told = diagnose.diagnose(ENGINE, f"{stack}\n{text}\n{error(family)}\n".encode(), "log")
+        told = engine.diagnose(ENGINE, f"{stack}\n{text}\n{error(family)}\n".encode(), "log")
         assert told.json["error"] == family
         assert told.json["fix"]["incident"] == (id if hint.cause else None), text
 
 
 def test_a_family_of_one_incident_says_its_own_fix():
     text = "RuntimeError: Function MulBackward0 returned an invalid gradient at index 0 - got [0] but expected shape compatible with [7]\n"
-    told = diagnose.diagnose(ENGINE, text.encode(), "log")
+    told = engine.diagnose(ENGINE, text.encode(), "log")
     assert told.json["fix"]["incident"] is None
     assert {form["setting"] for form in told.json["fix"]["forms"]} == {"zero-input"}
 
@@ -177,7 +184,7 @@ def test_json_on_the_command_line(tmp_path):
     path.write_text(LOGS["trl"][0])
     told = json.loads(command("diagnose", path, "--format", "json").stdout)
     assert told["fix"]["stack"] == "trl" and told["fix"]["forms"][0]["stack"] == "trl"
-    look_alike = diagnose.diagnose(ENGINE, b"RuntimeError: 'weight' must be 2-D\n")
+    look_alike = engine.diagnose(ENGINE, b"RuntimeError: 'weight' must be 2-D\n")
     assert look_alike.json["fix"] is None
 
 

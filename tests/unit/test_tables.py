@@ -2,7 +2,7 @@
 
 import re
 
-from readyonce import decision
+from readyonce.pages import decision
 from readyonce.pages.article import Article
 from readyonce.pages.overview import Overview
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from readyonce import schema
-from readyonce.catalog import Catalog, Observed
-from readyonce.verdicts import judge
+from readyonce.data import schema
+from readyonce.data.catalog import Catalog, Observed
+from readyonce.data.verdicts import judge
 from support.project import KNOWN, ROOT, fits
 
 
@@ -147,7 +147,7 @@ def test_ranks_that_run_different_modules_train_wrong_under_zero_1_and_2_and_sta
     apart = [it for it in KNOWN.observed if it.facts.get("gradient_order") == "other-modules"]
     ends = {it.facts["strategy"]: it.run.outcome for it in apart}
     assert ends == {"ddp": "match", "zero-0": "match", "zero-1": "diverge", "zero-2": "diverge", "zero-3": "match"}
-    assert {it.run.rank_spread for it in apart} == {0.0}
+    assert {it.run.rank_spread for it in apart if not it.incident.short} == {0.0}
 
 
 def test_only_first_in_the_block_does_zero_grad_lose_gradients():

@@ -65,13 +65,28 @@ def test_what_the_action_uses_is_pinned_and_its_inputs_are_there():
 
 
 @pytest.mark.parametrize(
-    "files, releases, code", [("bad.sh good.sh", "", 1), ("good.sh", "ms-swift==3.5.3 torch==2.13.0", 0)]
+    "files, releases, code",
+    [
+        ("bad.sh good.sh", "", 1),
+        ("good.sh", "ms-swift==3.5.3 torch==2.13.0", 0),
+        ("good.sh\nbad.sh\n", "ms-swift==3.5.3\ntorch==2.13.0\n", 1),
+        ("\n  good.sh\n\tbad.sh  ", "", 1),
+        ("good.sh 'my jobs/bad.sh'", "", 1),
+        ('good.sh\n"my jobs/bad.sh"', "", 1),
+        ("good.sh *.sh", "", 1),  # the lint's own glob
+        ("$(touch ran) good.sh", "", 2),
+        ("good.sh 'bad.sh", "", 2),
+        ("", "", 2),
+        ("good.sh", "torch", 2),
+    ],
 )
 def test_the_steps_of_the_action(tmp_path, files, releases, code):
     """As GitHub runs them: bash with these options, its own files for the report and the outputs."""
     launch = "NPROC_PER_NODE=2 swift sft --model m --gradient_checkpointing_kwargs '{\"use_reentrant\": %s}'\n"
     (tmp_path / "bad.sh").write_text(launch % "true", encoding="utf-8")
     (tmp_path / "good.sh").write_text(launch % "false", encoding="utf-8")
+    (tmp_path / "my jobs").mkdir()
+    (tmp_path / "my jobs" / "bad.sh").write_text(launch % "true", encoding="utf-8")
     steps = load(ACTION)["runs"]["steps"]
     environment = {
         **os.environ,
@@ -86,11 +101,16 @@ def test_the_steps_of_the_action(tmp_path, files, releases, code):
     (script,) = [step["run"] for step in steps if step["name"] == "lint"]
     bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
     told = subprocess.run(bash, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert not (tmp_path / "ran").exists()
+    if code == 2:  # what cannot be read is no pass
+        assert told.returncode and not told.stdout, told
+        return
     assert told.returncode == code, told.stderr
-    annotated = re.findall(r"^::error file=(\S+),line=(\d+),", told.stdout, re.MULTILINE)
+    annotated = re.findall(r"^::error file=([^,]+),line=(\d+),", told.stdout, re.MULTILINE)
     report = Path((tmp_path / "outputs").read_text(encoding="utf-8").strip().removeprefix("sarif="))
     results = json.loads(report.read_text(encoding="utf-8"))["runs"][0]["results"]
-    assert annotated == [("bad.sh", "1")] * code and len(results) == code
+    bad = "my jobs/bad.sh" if "my jobs" in files else "bad.sh"
+    assert annotated == [(bad, "1")] * code and len(results) == code
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)

@@ -1,0 +1,167 @@
+"""Logs, archives and reports that are damaged by chance, or made to cost too much: `triage` answers for all others."""
+
+import gzip
+import io
+import json
+import os
+import random
+import resource
+import zipfile
+
+import pytest
+
+from readyonce.data import inputs
+from readyonce.triage import engine, groups, layout, page, report, sources, verdict
+from readyonce.triage.reading import read
+from support.fleet import ODD, REPORT, triage, truth, written
+from support.logs import ENGINE, RULES
+from support.packed import tarred
+
+TEXT = json.dumps(RULES)
+SEED, CHANGES = 20261129, 500
+KNOWN = b"Traceback (most recent call last):\nRuntimeError: Expected to mark a variable ready only once.\n"
+SIGNS = [
+    b"\0",
+    b"\xff",
+    b"\n",
+    b"\r",
+    b"9" * 5000,
+    b"-1",
+    "²".encode(),
+    "\u2028".encode(),
+    b"[" * 3000,
+    b'"',
+    b"{",
+    b"1-2-3",
+]
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
+
+
+def zipped(files, method):
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", method) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return made.getvalue()
+
+
+def whole():
+    """name → bytes, of each kind of input; what a launcher writes stands in several layouts."""
+    files = {name.rpartition("/")[0].replace("/", "-") + ".log": data for name, data in sorted(truth().items())[::40]}
+    files |= {name: data.encode() for name, data in ODD.items()} | {"report.log": REPORT.format(3, 1).encode() * 3}
+    recorded = {"message": "KeyError: 1", "extraInfo": {"py_callstack": "KeyError: 1", "timestamp": "1767225600"}}
+    files["none_abcd1234/attempt_0/1/error.json"] = json.dumps({"message": recorded}).encode()
+    inner = {"job/rank_0.log": KNOWN, "job/rank_1.log": b"step 1\n" * 200, "in.log.gz": gzip.compress(KNOWN * 20)}
+    files |= {f"{method}.zip": zipped(inner, method) for method in METHODS}
+    files |= {f"a.tar{ending and f'.{ending}'}": tarred(inner, ending) for ending in ("", "gz")}
+    files["a.log.gz"] = gzip.compress(KNOWN * 20)
+    try:
+        import zstandard
+    except ImportError:
+        return files
+    pack = zstandard.ZstdCompressor().compress
+    return files | {"a.log.zst": pack(KNOWN * 20), "a.tar.zst": pack(tarred(inner))}
+
+
+def changed(chance, data):
+    """Some bytes of it cut, turned, doubled, or others."""
+    data = bytearray(data)
+    for _ in range(chance.randrange(1, 5)):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(4):
+            case 0:
+                del data[at:]
+            case 1 if data:
+                data[at % len(data)] ^= 1 << chance.randrange(8)
+            case 2:
+                data[at:at] = data[at : at + chance.randrange(600)]
+            case _:
+                data[at : at + chance.randrange(9)] = chance.choice(SIGNS)
+    return bytes(data)
+
+
+def test_no_damage_ends_the_command_or_costs_another_file_its_answer(tmp_path):
+    chance, files = random.Random(SEED), sorted(whole().items())
+    (good,) = map(str, written(tmp_path, {"good.log": KNOWN}))
+    for _ in range(CHANGES):
+        name, data = chance.choice(files)
+        (path,) = map(str, written(tmp_path / "bad", {name: (data := changed(chance, data))}))
+        try:
+            found = engine.each([path, good], TEXT, "en")
+            answers = verdict.answers(found)
+            assert [it.first.family for it in answers if it.job == good] == ["ddp-ready-twice"]
+            for form in (report.text, page.html):
+                form(ENGINE, answers, [], "en")
+            assert len(report.jsonl(answers, []).split("\n")) == len(answers) + 1
+        except BaseException as error:
+            error.add_note(f"{name}: {data[:300]!r}")
+            raise
+        os.unlink(path)
+
+
+# ------------------------------------------------------------------------------ memory
+
+
+AGAIN = {
+    "the same error": b"ValueError: bad\n" * 125_000,
+    "a range of ranks": b"srun: error: n1: tasks 0-131071: Killed\n" * 50_000,
+    "many ranks": b"".join(b"[rank%d]: ValueError: bad\n" % rank for rank in range(20_000)),
+    "long lines": (b"x" * 4000 + b" ValueError: bad\n") * 500,
+}
+
+
+@pytest.mark.parametrize("kind", AGAIN)
+def test_what_a_log_says_does_not_decide_how_much_memory_its_answer_takes(kind):
+    """In a process of its own, which begins with what this one has."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    reads, writes = os.pipe()
+    if not (child := os.fork()):
+        try:
+            it = read(ENGINE, iter([AGAIN[kind]]), "train.log", layout.place("train.log"))
+            json.dumps([answer.to_json() for answer in verdict.answers([it])])
+            os.write(writes, str(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert int(os.read(reads, 99)) - before < 200 << 10  # KiB; a worker has about 100 MiB before
+    os.close(reads)
+    os.close(writes)
+
+
+# ------------------------------------------------------------------------------ the last report
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 200_000,
+        "1",
+        '{"first": 1, "error": [], "said": "x"}',
+        '{"first": 1, "error": {}, "said": "x"}',
+        '{"first": 1, "error": null, "said": null}',
+        '{"first": 1, "error": null, "said": ["x"]}',
+    ],
+    ids=lambda line: line[:40],
+)
+def test_a_last_report_that_is_none_is_refused(line):
+    good = report.jsonl(triage({"a.log": KNOWN}), [])
+    with pytest.raises(inputs.Unusable, match="line 2 of the last report is none of triage's"):
+        groups.groups([], f"{good}{line}\n")
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\x85", "\x1c", "\r"], ids=repr)
+def test_what_some_take_for_the_end_of_a_line_ends_none_of_the_last_report(end):
+    answers = triage({f"a{end}b.log": KNOWN})
+    assert [it.new for it in groups.groups(answers, report.jsonl(answers, []))] == [False]
+    assert groups.groups([], "") == []
+
+
+def test_a_last_report_that_may_never_end_is_refused(tmp_path):
+    os.mkfifo(tmp_path / "last.jsonl")
+    for name in (tmp_path / "last.jsonl", "/dev/zero"):
+        with pytest.raises(inputs.Unusable, match="no file but a pipe or a device"):
+            groups.last_report(str(name))
+
+
+def test_an_error_without_words_is_called_by_its_name():
+    assert sources.reason(TimeoutError()) == "TimeoutError"
