@@ -4,9 +4,9 @@ BIN := .venv/bin
 LOCK = $(BIN)/uv pip compile --universal --python-version 3.11 --no-header --quiet --generate-hashes \
 	--no-build-isolation-package deepspeed
 # Browsers, servers and launches of many ranks share two cores. What is red among them (1: all ran, some failed) has to be
-# green alone; both reports are printed.
+# green alone; both reports are printed. What was, is listed, and red the second time: `tests/support/second_chance.py`.
 alone = || { test $$? = 1 && echo "What failed, once more, alone:" && \
-	$(changed) $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(1); }
+	SECOND_CHANCE=build/second-chance.txt $(changed) $(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(1); }
 
 # What the change since the base calls for, and a sample of the rest; `tests/support/selection.py` says how.
 changed = $(if $(ALL)$(ONLY),,SELECT=changed)
@@ -14,7 +14,7 @@ changed = $(if $(ALL)$(ONLY),,SELECT=changed)
 # A container image may forbid it; but who runs a thousand commands wants what Python compiled to be kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help serve site quick test lint test-frameworks test-cluster evidence bench fuzz packages sbom audit lock clean
+.PHONY: help serve site install quick test lint test-frameworks test-cluster evidence bench fuzz packages sbom audit lock clean
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
@@ -25,7 +25,9 @@ serve: .venv/site.stamp ## build the wiki, serve it, rebuild what changes
 site: .venv/site.stamp ## build the wiki once, into site/
 	@$(BIN)/readyonce site
 
-quick: .venv/quick.stamp ## in a minute: format, and what needs no torch, no browser, no network, no site
+install: .venv/tests.stamp ## install all that runs and tests need (torch, DeepSpeed, transformers); run nothing
+
+quick: .venv/quick.stamp ## in two or three minutes: format, and what needs no torch, no browser, no network, no site
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
