@@ -1,5 +1,6 @@
 """Triage with what its extra brings: Dask here and on a cluster, templates, Parquet, .zst, stores; the commands of its page."""
 
+import asyncio
 import gzip
 import json
 import multiprocessing.resource_tracker
@@ -126,6 +127,18 @@ def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, tmp_path_factory, noth
             inputs.Unusable, match=r"1 of the scheduler and workers at .* cannot import triage .*cluster\]"
         ):
             engine.readings(TEXT, {str(tmp_path): 1}, "en", cluster.scheduler_address)
+
+
+def test_a_cluster_answers_where_an_event_loop_runs(tmp_path):
+    """As in a notebook."""
+    (path := tmp_path / "job.log").write_text(KNOWN)
+
+    async def cell(address):
+        return engine.readings(TEXT, {str(path): path.stat().st_size}, "en", address)
+
+    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        found = asyncio.run(cell(cluster.scheduler_address))
+    assert found == engine.readings(TEXT, {str(path): path.stat().st_size}, "en")
 
 
 def test_no_scheduler_or_no_workers_are_told(monkeypatch, nothing_left):

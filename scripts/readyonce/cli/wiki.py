@@ -27,14 +27,7 @@ def new(options: argparse.Namespace) -> int:
     root, seen = catalog.find_root(), None
     if options.log:
         seen = scaffold.seen_in(rule_cache.rules(), options.log)
-        said = (
-            f"`{seen.family}`"
-            if seen.family
-            else f"an error of no family yet: {seen.text}"
-            if seen.text
-            else "no error"
-        )
-        print(printable(f"The log shows {said}"))
+        print(printable(f"The log shows {_said(seen)}"))
     if options.inside:
         return _new_of_theirs(options, seen)
     id = options.id or scaffold.next_id(root / "snippets")
@@ -45,6 +38,12 @@ def new(options: argparse.Namespace) -> int:
         print(f"brought {path} up to date")
     print(f"\nReplace every TODO, then: readyonce verify {id} --write && readyonce check")
     return GOOD
+
+
+def _said(seen: scaffold.Seen) -> str:
+    if seen.family:
+        return f"`{seen.family}`."
+    return f"an error of no family yet: {seen.text}" if seen.text else "no error."
 
 
 def _new_of_theirs(options: argparse.Namespace, seen: scaffold.Seen | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from readyonce.data import inputs
@@ -27,8 +28,10 @@ def connected(address: str) -> Any:
         await greeted.close()
 
     try:
-        # The client waits without end for one who accepts a connection and says nothing.
-        asyncio.run(asyncio.wait_for(greet(), PATIENCE))
+        # The client waits without end for one who accepts a connection and says nothing. In a thread of its own,
+        # because a notebook's thread runs an event loop already.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(lambda: asyncio.run(asyncio.wait_for(greet(), PATIENCE))).result()
         return Client(address, timeout=PATIENCE)
     except Exception as error:  # what answers there may be anything, such as a dashboard
         raise inputs.Unusable(f"there is no Dask scheduler at {address}: {inputs.words(error)}") from None
