@@ -48,7 +48,8 @@ no more than part of an error's text, 2 bad usage, or something that cannot be r
 3 nothing unknown, but only a launcher's report in at least one"""
 _TRIAGE_NOTES = """\
 known layouts: torchrun --log-dir, Slurm (%j_%t), Kubernetes pods, ms-swift's folders, rank_3.log, and single files
-whose lines begin with [rank3]:, [default3]: or 3:. All cores are used; --on names a Dask cluster that runs already.
+whose lines begin with [rank3]:, [default3]: or 3:. Of a job that hangs: stacks that py-spy or faulthandler wrote, and
+files of torch's Flight Recorder. All cores are used; --on names a Dask cluster that runs already.
 It needs more than the other commands do: pip install 'readyonce[cluster]'
 exit codes: 0 no job failed, 1 some did, 2 bad usage, or a file that cannot be read (the rest is answered)"""
 _LINT_NOTES = """\

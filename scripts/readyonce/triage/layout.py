@@ -92,7 +92,7 @@ def place(name: str) -> Place:
     if found := _SWIFT.match(folder):
         return Place("ms-swift", found["job"])
     if (found := _RANK.match(stem)) is not None:
-        return Place("ranks", f"{folder}/{found['stem']}".strip("/"), rank=int(found["rank"]))
+        return Place("ranks", f"{folder}/{found['stem']}".strip("/") or ".", rank=int(found["rank"]))
     if (found := _SLURM.match(stem)) is not None and not _DATE.search(found["job"]):
         return Place("slurm", f"{folder}/{found['id']}".lstrip("/"), rank=int(found["rank"]))
     if found := _BATCH.match(stem):
@@ -100,13 +100,17 @@ def place(name: str) -> Place:
     return Place("file", name)
 
 
-def jobs(names: Iterable[str], launchers: Container[str]) -> list[Job]:
+def jobs(names: Iterable[str], launchers: Container[str], dumps: Container[str] = ()) -> list[Job]:
     """The jobs that these files belong to, in the order of their names.
 
     A file that names no rank belongs to a job below its folder, if there is one alone and the file is one of `launchers`:
-    that is what the launcher printed. Another one is a job of its own.
+    that is what the launcher printed. Another one is a job of its own, but for `dumps` of processes: those in one folder are
+    of one job.
     """
     places = {name: place(name) for name in names}
+    for name, placed in places.items():
+        if placed.layout == "file" and name in dumps:
+            places[name] = Place("dumps", name.rpartition("/")[0] or name)
     groups: dict[str, dict[str, Place]] = defaultdict(dict)
     for name, placed in places.items():
         groups[placed.job][name] = placed

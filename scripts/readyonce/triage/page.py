@@ -53,9 +53,7 @@ def html(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
                 told_name = _clean(report.name(rules, group) + report.mark(group, language))
                 parts += [f'<tr><td class="n">{len(group.jobs)}<td><code>{told_name}</code><td>{jobs}']
             parts += ["</table>"]
-    failed = sorted(
-        (answer for answer in answers if answer.first), key=lambda answer: report.ORDER.index(answer.outcome)
-    )
+    failed = report.shown(answers)
     parts += [f"<h2>{words('jobs')}</h2>"] if failed else []
     for failure in failed:
         first, *rest = report.told_of(rules, failure, language)

@@ -18,6 +18,7 @@ from typing import Any
 
 from readyonce.data.project import Language
 from readyonce.diagnose import engine
+from readyonce.triage import flight, stands
 from readyonce.triage.layout import Place, small_int
 from readyonce.triage.sources import reason
 
@@ -133,6 +134,7 @@ class Reading:
     size: int = 0
     lines: int = 0
     streams: list[Stream] = field(default_factory=list)
+    stands: list[stands.Stand] = field(default_factory=list)  # where processes stood that somebody dumped
     ended: list[Ended] = field(default_factory=list)
     attempts: int = 0  # that a launcher saw fail
     stopped: tuple[int, int, str] | None = None  # (signal, line, words): a launcher was told to end
@@ -151,12 +153,22 @@ def read(rules: engine.Rules, blocks: Iterator[bytes], file: str, place: Place, 
 
 
 def _read(rules: engine.Rules, blocks: Iterator[bytes], reading: Reading, place: Place, language: Language) -> None:
-    file, kept = reading.file, _Kept()
+    file, kept, data = reading.file, _Kept(), b""
     for block in blocks:
+        if data or not kept.size and flight.is_one(block):
+            data += block
+            reading.size = len(data)
+            if len(data) > flight.MOST:
+                break
+            continue
         kept.take(block)
         if kept.binary:
             reading.fault = "it is binary, not a log"
             return
+    if data:
+        reading.lines = data.count(b"\n") + 1
+        _place(reading, flight.stands(data), place, None, None)
+        return
     rows = kept.rows()
     reading.size, reading.lines = kept.size, kept.line
     if file.rpartition("/")[2].startswith("error.json"):
@@ -171,7 +183,21 @@ def _read(rules: engine.Rules, blocks: Iterator[bytes], reading: Reading, place:
     clues = rules.seen(squeezed) if squeezed else set()
     for stream, own_rows in sorting.streams():
         reading.launcher = reading.launcher or stream.rank is not None or stream.local is not None
+        _place(reading, stands.stands(own_rows), place, stream.rank, stream.local)
         reading.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
+
+
+def _place(reading: Reading, found: list[stands.Stand], place: Place, rank: int | None, local: int | None) -> None:
+    """What a dump does not say of a process, the name of its file says, or the label before its lines."""
+    for stand in found:
+        if stand.rank is None:
+            stand.rank, stand.local = (
+                rank if rank is not None else place.rank,
+                local if local is not None else place.local,
+            )
+        base = reading.file.rpartition("/")[2]
+        stand.process = base if len(found) == 1 else f"{base}, {stand.process}"
+    reading.stands += found
 
 
 class _Kept:
@@ -195,7 +221,7 @@ class _Kept:
         region = self._rest + block
         windows = [(0, self._owed)] if self._owed else []
         if self._room > 0:
-            for trigger in TRIGGERS:
+            for trigger in (*TRIGGERS, *stands.WORDS):
                 at = region.find(trigger)
                 while at >= 0:
                     windows.append((max(0, at - ABOVE), at + BELOW))

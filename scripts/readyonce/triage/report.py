@@ -13,10 +13,12 @@ from readyonce.data.scheduler import HOW
 from readyonce.data.terminal import printable
 from readyonce.data.words import say
 from readyonce.diagnose.engine import Rules
+from readyonce.triage import stands
 from readyonce.triage.groups import Group, said
+from readyonce.triage.stands import Standing
 from readyonce.triage.verdict import Answer, Rank
 
-ORDER = ("failed", "unclear", "recovered", "fine", "empty")
+ORDER = ("failed", "unclear", "recovered", "dumped", "fine", "empty")
 SHOWN = 20  # ranks that are named one by one
 
 
@@ -63,14 +65,13 @@ def text(rules: Rules, answers: list[Answer], groups: list[Group], language: Lan
             lines += [
                 f"{len(group.jobs):6}  {printable(name(rules, group))}{mark(group, language)}" for group in listed
             ]
-    failed = [answer for answer in answers if answer.first]
-    if failed:
+    told = shown(answers)
+    if told:
         lines += ["", f"{bold}{say('triage.jobs', language)}{off}"]
-    for failure in sorted(failed, key=lambda answer: ORDER.index(answer.outcome)):
-        assert failure.first
+    for failure in told:
         lines += [f"{bold}{printable(failure.job)}{off}  {say(f'triage.{failure.outcome}', language)}"]
         lines += [f"    {printable(row)}" for row in told_of(rules, failure, language)]
-        if failure.first.file:
+        if failure.first and failure.first.file:
             lines += [f"    {faint}{printable(failure.first.file)}:{failure.first.line}{off}"]
     return "\n".join([*lines, "", say("triage.footer", language)])
 
@@ -93,8 +94,60 @@ def mark(group: Group, language: Language) -> str:
     return f"  ({say('triage.new', language)})" if group.new else ""
 
 
+def shown(answers: list[Answer]) -> list[Answer]:
+    """The jobs of which there is more to say than that they are fine."""
+    found = [answer for answer in answers if answer.first or answer.standing]
+    return sorted(found, key=lambda answer: ORDER.index(answer.outcome))
+
+
 def told_of(rules: Rules, answer: Answer, language: Language) -> list[str]:
-    """The rows for a job that failed."""
+    """The rows for a job that failed, and of one whose processes were dumped."""
+    rows = _failure(rules, answer, language) if answer.first else []
+    return rows + (standing(answer.standing, language) if answer.standing else [])
+
+
+def standing(it: Standing, language: Language) -> list[str]:
+    """Where its processes stand, and where they part."""
+    rows = [f"{processes(group, language)}: {where(group, language)}" for group in it.groups[:SHOWN]]
+    rows += ["..."] if len(it.groups) > SHOWN else []
+    if len(it.groups) == 1:
+        rows.append(say("triage.together", language))
+    elif parts := [group for group in it.groups[:SHOWN] if group.parts and group.parts != group.place.at]:
+        of = say("triage.and", language).join(f"{group.parts} ({processes(group, language)})" for group in parts)
+        rows.append(say("triage.part", language, of))
+    if it.missing:
+        rows.append(say("triage.missing", language, some(it.missing)))
+    if it.apart:
+        rows.append(say("triage.apart", language, processes(it.apart, language)))
+    elif len(it.groups) > 1:
+        rows.append(say("triage.not-apart", language))
+    same = min(group.same for group in it.groups)
+    return [*rows, say("triage.same", language, same) if same > 1 else say("triage.again", language)]
+
+
+def processes(group: stands.Group, language: Language) -> str:
+    names = ([say("triage.rank", language, some(group.ranks))] if group.ranks else []) + group.names[:SHOWN]
+    return ", ".join(names) + (" ..." if len(group.names) > SHOWN else "")
+
+
+def where(group: stands.Group, language: Language) -> str:
+    """In which call, where that stands in the training's code."""
+    place, stand = group.place, group.stand
+    words = []
+    if stand.call:
+        key = "triage.done" if stand.over else "triage.begun"
+        words.append(say(key, language, stand.call, stand.begun, stand.group, stand.sizes))
+    elif place.call:
+        words.append(say("triage.waits" if place.waits else "triage.in", language, place.call))
+    if place.at:
+        words.append(say("triage.at", language, place.at))
+    words += [say("triage.within", language, place.within)] if place.within else []
+    if not stand.call and stand.begun is not None:
+        words.append(say("triage.collectives", language, stand.begun))
+    return say("triage.and", language).join(words) or say("triage.nowhere", language)
+
+
+def _failure(rules: Rules, answer: Answer, language: Language) -> list[str]:
     assert answer.first
     rows = [who(answer.first, answer.alike, language)]
     if answer.why == "unknown" and not _all_alike(answer):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from readyonce.triage import layout
+from readyonce.triage import layout, stands
 from readyonce.triage.layout import Job, Place, small_int
 from readyonce.triage.reading import Ended, Reading, Stream
 
@@ -50,7 +50,7 @@ class Rank:
 @dataclass
 class Answer:
     """`outcome`: `failed`, `recovered` (an attempt failed, a later one did not), `fine`, `unclear` (errors that nothing
-    shows to have ended it), `empty`. `first` is of the last attempt that failed, with the ranks that failed `alike`."""
+    shows to have ended it), `dumped` (somebody wrote down where its processes stand, and nothing failed), `empty`. `first` is of the last attempt that failed, with the ranks that failed `alike`."""
 
     job: str
     layout: str
@@ -64,6 +64,7 @@ class Answer:
     nodes: list[str]
     files: int
     size: int
+    standing: stands.Standing | None = None
 
     def to_json(self) -> dict[str, Any]:
         first = self.first
@@ -91,16 +92,35 @@ class Answer:
                 {key: getattr(peer, key) for key in ("rank", "node", "how", "code", "start", "end")}
                 for peer in self.ranks
             ],
+            "stands": _stands(self.standing) if self.standing else None,
             "files": self.files,
             "bytes": self.size,
         }
+
+
+def _stands(standing: stands.Standing) -> dict[str, Any]:
+    rows = [
+        {
+            "ranks": group.ranks,
+            "processes": group.names,
+            "in": group.place.call or group.stand.call or None,
+            "at": group.place.at or None,
+            "begun": group.stand.begun,
+            "part": group.parts or None,
+            "dumps": group.same,
+        }
+        for group in standing.groups
+    ]
+    apart = standing.groups.index(standing.apart) if standing.apart else None
+    return {"groups": rows, "apart": apart, "missing": standing.missing}
 
 
 def answers(found: Iterable[Reading]) -> list[Answer]:
     """The answer for each job that these files belong to."""
     by = {reading.file: reading for reading in found if not reading.fault or reading.lines}
     launchers = {name for name, own in by.items() if own.launcher or own.ended or own.stopped or not own.size}
-    return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by, launchers)]
+    dumps = {name for name, own in by.items() if own.stands and all(it.state == "clean" for it in own.streams)}
+    return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by, launchers, dumps)]
 
 
 def judge(job: Job, readings: Iterable[Reading]) -> Answer:
@@ -142,12 +162,16 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
     nodes = sorted({peer.node for attempt in by_attempt.values() for peer in attempt.values() if peer.node})
     restarts = attempts[-1] if attempts else 0
     first, alike, why = failed[last] if last is not None else (None, [], "")
-    outcome = "empty" if not size else "fine"
+    found = [(job.files[own.file], stand) for own in readings for stand in own.stands]
+    for place, stand in found:
+        stand.rank = names.rank(place, stand)
+    standing = stands.standing([stand for _, stand in found])
+    outcome = "empty" if not size else "dumped" if standing else "fine"
     if first:
         outcome = "failed" if last == attempts[-1] else "recovered"
         if (first.passing or first.logged) and not launcher and all(peer.how in ("raised", "clean") for peer in shown):
             outcome = "unclear"
-    return Answer(job.name, job.layout, outcome, last, restarts, first, alike, why, shown, nodes, files, size)
+    return Answer(job.name, job.layout, outcome, last, restarts, first, alike, why, shown, nodes, files, size, standing)
 
 
 class _Names:
@@ -158,7 +182,7 @@ class _Names:
         locals_: dict[str | None, set[int]] = defaultdict(set)
         for reading in readings:
             place = job.files[reading.file]
-            said: list[Stream | Ended] = [*reading.streams, *reading.ended]
+            said: list[Stream | Ended | stands.Stand] = [*reading.streams, *reading.ended, *reading.stands]
             for record in said:
                 if record.local is not None:
                     locals_[place.node].add(record.local)
@@ -172,7 +196,7 @@ class _Names:
             for local in locals_[node]:
                 self.known.setdefault((node, local), base + local)
 
-    def rank(self, place: Place, record: Stream | Ended) -> int | None:
+    def rank(self, place: Place, record: Stream | Ended | stands.Stand) -> int | None:
         if record.rank is not None:
             return record.rank
         if record.local is not None:
