@@ -52,7 +52,7 @@ def test_serve_rebuilds_the_language_concerned_and_has_its_port_alone(copy, tmp_
         assert wait_for(process, lambda: "This incident is withdrawn." in read(address + "incidents/RO-0001/")), (
             log.read_text()
         )
-        assert wait_for(process, lambda: "该事故已撤回。" in read(address + "zh/incidents/RO-0001/"))
+        assert wait_for(process, lambda: "该案例已撤回。" in read(address + "zh/incidents/RO-0001/"))
         assert wait_for(process, lambda: "site/index.html" in log.read_text()[said:])
 
         port = address.rstrip("/").rpartition(":")[2]  # which is taken now
