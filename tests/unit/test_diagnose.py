@@ -506,6 +506,8 @@ def test_ordinary_text_holds_no_sentence_behind_a_word_for_an_error():
         ("iteration 7 | lm loss: nan | grad norm: 1.2 |", "symptoms"),
         ("training hangs at step 3 on 4 gpus", "hangs"),
         ("多机训练卡住不动，没有报错", "hangs"),
+        ('Thread 0x00007f3a (most recent call first):\n  File "train.py", line 9 in step', "stands"),
+        ('Thread 4711 (idle): "MainThread"\n    all_reduce (torch/distributed/distributed_c10d.py:3245)', "stands"),
         ("{'loss': 0.0, 'grad_norm': 0.5}\n" * 4, "nothing-moves"),
         (
             "{'loss': 2.1, 'grad_norm': 1.4142135381698608}\n{'loss': 2.0, 'grad_norm': 1.4142135381698608}\n" * 2,
