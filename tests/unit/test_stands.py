@@ -118,6 +118,16 @@ def test_ten_thousand_ranks():
     assert "rank 0-9999: " in report.standing(found.standing, "en")[0]
 
 
+def test_a_dump_of_many_threads_and_ranks_that_nobody_has():
+    threads = b"".join(
+        b'Thread 0x%016x (most recent call first):\n  File "a.py", line 3 in f\n' % n for n in range(99_999)
+    )
+    (stand,) = stands.stands(enumerate(threads.split(b"\n"), 1))
+    assert stand.process == "thread 0x000000000001869e"
+    made = [Stand(stand.frames, rank=rank) for rank in (0, 999_999_999)]
+    assert stands.standing(made).missing == []
+
+
 def test_escape_codes_and_markup_reach_no_report():
     frame = b'Thread 0x00007f0000000000 (most recent call first):\n  File "\x1b[31m<i>.py", line 3 in <script>\n'
     found = triage({"rank_0.log": frame, "rank_1.log": frame})
@@ -134,7 +144,7 @@ class Runs:
 
 
 def test_a_pickle_that_would_run_code_is_refused(capsys):
-    data = pickle.dumps({"entries": [Runs()], "version": "2.10"}, protocol=2)
+    data = pickle.dumps({"version": "2.10", "pg_config": {}, "entries": [Runs()]}, protocol=2)
     assert flight.is_one(data)
     with pytest.raises(ValueError, match="which no plain value needs"):
         flight.stands(data)
@@ -169,7 +179,7 @@ def test_values_that_hold_each_other_are_not_written_down():
     key = ("x",)
     for _ in range(40):
         key = (key, key)
-    opened = b"\x80\x02}X\x07\x00\x00\x00entries]X\x01\x00\x00\x00x\x85q\x01"
+    opened = b"\x80\x02}X\x09\x00\x00\x00pg_config]X\x01\x00\x00\x00x\x85q\x01"
     hashed = opened + b"".join(b"h%ch%c\x86q%c" % (n, n, n + 1) for n in range(1, 41)) + b"Ns."
     with pytest.raises(ValueError):
         flight.stands(hashed)
@@ -190,16 +200,21 @@ def test_a_file_that_is_too_long_or_too_deep_is_told():
     from readyonce.triage.layout import place
     from readyonce.triage.reading import read
 
-    head = b'{"entries": '
+    head = b'{"pg_config": {}, "entries": '
     for data, words in (
         (head + b"[" * 200_000, "recursion"),
         (head + b" " * (flight.MOST + 1), "more than 8 MiB"),
         (head + b"{}," * (flight.HELD + 1), "more than 400000 lists"),
-        (b"\x80\x02}X\x07\x00\x00\x00entries" + b"}" * (2 * flight.HELD + 1), "more than 400000 lists"),
-        (b"\x80\x02}X\x07\x00\x00\x00entries", "half a pickle|ended|expected|exhausted"),
+        (b"\x80\x02}X\x09\x00\x00\x00pg_config" + b"}" * (2 * flight.HELD + 1), "more than 400000 lists"),
+        (b"\x80\x02}X\x09\x00\x00\x00pg_config", "half a pickle|ended|expected|exhausted"),
     ):
         reading = read(ENGINE, iter([data]), "nccl_trace_rank_0", place("nccl_trace_rank_0"))
         assert re.search(words, reading.fault), reading.fault
+
+
+def test_a_log_in_json_is_read_as_a_log():
+    (found,) = triage({"train.log": b'{"version": 1, "entries": 3}\n{"message": "KeyError: 1"}\n'})
+    assert found.standing is None and found.first.message == "KeyError: 1"
 
 
 def test_the_smallest_group_is_named_only_if_there_is_one():

@@ -16,8 +16,9 @@ from typing import Any
 from readyonce.triage.stands import FRAMES, SHOWN, Frame, Stand
 
 MOST = 8 << 20  # bytes of one file
+HEAD = 1 << 16  # bytes by which it is known
 HELD = 400_000  # lists and dictionaries in one: some bytes are enough for each, and it takes a hundred in memory
-KEYS = ("pg_config", "entries", "pg_status")  # of which the head of each file has one
+KEYS = (b"pg_config", b"collective_seq_id")  # of which the head of each file has one, and no other file
 _HEAD = re.compile(rb'\s*\{\s*"(?:entries|pg_config|pg_status|version|comm_lib_version|nccl_version)"')
 _MARK = object()
 _PLAIN = {
@@ -29,9 +30,7 @@ _TUPLES = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 
 def is_one(head: bytes) -> bool:
     """By the first bytes of a file."""
-    if head.startswith(b"\x80\x02"):
-        return any(key.encode() in head[:4096] for key in KEYS)
-    return bool(_HEAD.match(head)) and any(f'"{key}"'.encode() in head for key in KEYS)
+    return bool(head.startswith(b"\x80\x02") or _HEAD.match(head)) and any(key in head[:HEAD] for key in KEYS)
 
 
 def stands(data: bytes) -> list[Stand]:
@@ -59,7 +58,7 @@ def stands(data: bytes) -> list[Stand]:
             sizes=_sizes(entry.get("input_sizes")),
             begun=begun if isinstance(begun, int) else None,
             over=_done(entry),
-            members=frozenset(_members(told)),
+            ranks=_ranks(told),
         )
     ]
 
@@ -95,13 +94,13 @@ def _frames(entry: dict[str, Any]) -> Iterator[Frame]:
             yield Frame(_text(frame.get("filename")), line, _text(frame.get("name")))
 
 
-def _members(told: dict[str, Any]) -> Iterator[int]:
-    """The ranks of its largest group."""
+def _ranks(told: dict[str, Any]) -> int:
+    """How many ranks the job has, by its largest group, which holds them all; 0 where it does not."""
     config = told.get("pg_config")
     lists = [it.get("ranks") for it in config.values() if isinstance(it, dict)] if isinstance(config, dict) else []
-    texts = [text for text in lists if isinstance(text, str)]
-    for number in re.findall(r"\d{1,6}", max(texts, key=len, default="")):
-        yield int(number)
+    largest = max((text for text in lists if isinstance(text, str)), key=len, default="")
+    ranks = [int(number) for number in re.findall(r"\d{1,6}", largest)]
+    return len(ranks) if sorted(ranks) == [*range(len(ranks))] else 0
 
 
 def _unpickled(data: bytes) -> Any:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 WORDS = (b"(most recent call first)", b'"MainThread"')  # of which each thread of a dump has one
-FRAMES = 200  # that are kept of a stack
+FRAMES = 100  # that are kept of a stack
+MOST = 1 << 17  # ranks of a job: a file may name any
 SHOWN = 200  # letters of a file's or function's name
 
 _FAULTHANDLER = re.compile(
@@ -54,7 +55,7 @@ class Stand:
     begun: int | None = None  # how many collectives, of that group
     over: bool = False  # whether that one is done
     same: int = 1  # dumps in a row at this place
-    members: frozenset[int] = frozenset()  # the ranks of its group
+    ranks: int = 0  # in the whole job, if that is known
     line: int = 0
 
 
@@ -110,16 +111,15 @@ class _Dump:
     line: int
     process: str = ""
     rank: int | None = None
-    threads: list[tuple[str, str, list[Frame]]] = field(default_factory=list)  # (id, name, frames)
+    threads: dict[str, tuple[str, list[Frame]]] = field(default_factory=dict)  # id → (name, frames), in their order
 
     def stand(self) -> Stand | None:
-        threads = [thread for thread in self.threads if thread[2]]
+        threads = [(name, frames) for name, frames in self.threads.values() if frames]
         if not threads:
             return None
         # faulthandler begins with the newest thread, and gives most no name.
-        of = next((thread for thread in threads if thread[1] == "MainThread"), threads[-1])
-        process = self.process or f"thread {self.threads[-1][0]}"
-        return Stand(tuple(of[2]), process, self.rank, line=self.line)
+        of = next((frames for name, frames in threads if name == "MainThread"), threads[-1][1])
+        return Stand(tuple(of), self.process or f"thread {next(reversed(self.threads))}", self.rank, line=self.line)
 
 
 def _dumps(rows: Iterable[tuple[int, bytes]]) -> Iterator[Stand]:
@@ -133,14 +133,15 @@ def _dumps(rows: Iterable[tuple[int, bytes]]) -> Iterator[Stand]:
             yield from _ended(dump)
             dump = _Dump(number, f"process {found[1].decode()}")
         elif found := _FAULTHANDLER.match(text) or _PY_SPY.match(text):
-            if found[1].decode() in (thread[0] for thread in dump.threads):  # the same process, once more
+            if (thread := found[1].decode()) in dump.threads:  # the same process, once more
                 yield from _ended(dump)
                 dump = _Dump(number, dump.process, dump.rank)
             dump = dump if dump.line else _Dump(number, guard[1], guard[0])
             name = found[2] or b"" if found.re is _PY_SPY else b""
-            dump.threads.append((found[1].decode(), name.decode(errors="replace"), []))
+            frames: list[Frame] = []
+            dump.threads[thread] = name.decode(errors="replace"), frames
         elif dump.threads and (frame := _frame(text)):
-            if len(frames := dump.threads[-1][2]) < FRAMES:
+            if len(frames) < FRAMES:
                 frames.append(frame)
         elif found := _BEGUN.match(text):
             for stand in _ended(dump):
@@ -225,11 +226,9 @@ def standing(found: list[Stand]) -> Standing | None:
     groups = sorted(by.values(), key=lambda it: (-it.size, it.ranks, it.names))
     _part(groups)
     ranks = {stand.rank for stand in found if stand.rank is not None}
-    known = ranks.union(
-        *(stand.members for stand in found), range(max(ranks, default=-1) + 1) if len(ranks) > 1 else ()
-    )
-    unnamed = any(stand.rank is None for stand in found)
-    return Standing(groups, _apart(groups), [] if unnamed else sorted(known - ranks))
+    last = max([max(ranks) + 1 if len(ranks) > 1 else 0, *(stand.ranks for stand in found)])
+    named = last <= MOST and all(stand.rank is not None for stand in found)
+    return Standing(groups, _apart(groups), sorted(set(range(last)) - ranks) if named else [])
 
 
 def _part(groups: list[Group]) -> None:
