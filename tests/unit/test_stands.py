@@ -92,13 +92,25 @@ def test_processes_of_one_file_and_files_of_one_folder():
     assert folder.standing.apart.names == [f"{'abcd'[bad]}.txt"] and folder.layout == "dumps"
 
 
+def test_logs_with_a_dump_in_them_stay_jobs_of_their_own():
+    dump = dumps()["sleep-4/faulthandler/rank_0.log"]
+    found = triage({f"logs/{name}.log": b"step 1 loss 0.5\n" + dump for name in "ab"})
+    assert [answer.job for answer in found] == ["logs/a.log", "logs/b.log"]
+
+
+def test_a_line_of_a_log_names_no_process():
+    dump = dumps()["sleep-4/faulthandler/rank_0.log"].split(b"\n")
+    (stand,) = stands.stands([b"Process 7: data is read", b"step 1", *dump])
+    assert stand.process.startswith("thread 0x")
+
+
 def test_what_the_guard_writes():
     dump = dumps()["sleep-4/faulthandler/rank_0.log"].decode()
     told = json.dumps(
         {"rank": 2, "ranks": 4, "host": "n", "steps": 1, "collectives": 17, "stack": [["x" * 5000, 1, "f"]]}
     )
     head = "rank 2 on n, process 5, 2026-11-29 10:00:00: no optimizer step for 300 s, 1 done; it waits\n\n"
-    (stand,) = stands.stands(enumerate(f"{head}{dump}\n{told}\n".encode().split(b"\n"), 1))
+    (stand,) = stands.stands(f"{head}{dump}\n{told}\n".encode().split(b"\n"))
     assert (stand.rank, stand.begun, stand.process) == (2, 17, "process 5")
 
 
@@ -122,7 +134,7 @@ def test_a_dump_of_many_threads_and_ranks_that_nobody_has():
     threads = b"".join(
         b'Thread 0x%016x (most recent call first):\n  File "a.py", line 3 in f\n' % n for n in range(99_999)
     )
-    (stand,) = stands.stands(enumerate(threads.split(b"\n"), 1))
+    (stand,) = stands.stands(threads.split(b"\n"))
     assert stand.process == "thread 0x000000000001869e"
     made = [Stand(stand.frames, rank=rank) for rank in (0, 999_999_999)]
     assert stands.standing(made).missing == []
@@ -146,6 +158,7 @@ class Runs:
 def test_a_pickle_that_would_run_code_is_refused(capsys):
     data = pickle.dumps({"version": "2.10", "pg_config": {}, "entries": [Runs()]}, protocol=2)
     assert flight.is_one(data)
+    assert triage({"nccl_trace_rank_0": data}) == []  # its job is not said to be fine
     with pytest.raises(ValueError, match="which no plain value needs"):
         flight.stands(data)
     assert "this was run" not in capsys.readouterr().out

@@ -135,6 +135,7 @@ class Reading:
     lines: int = 0
     streams: list[Stream] = field(default_factory=list)
     stands: list[stands.Stand] = field(default_factory=list)  # where processes stood that somebody dumped
+    dump: bool = False  # it holds dumps, and is no log
     ended: list[Ended] = field(default_factory=list)
     attempts: int = 0  # that a launcher saw fail
     stopped: tuple[int, int, str] | None = None  # (signal, line, words): a launcher was told to end
@@ -166,14 +167,15 @@ def _read(rules: engine.Rules, blocks: Iterator[bytes], reading: Reading, place:
             reading.fault = "it is binary, not a log"
             return
     if data:
-        reading.lines = data.count(b"\n") + 1
-        _place(reading, flight.stands(data), place, None, None)
+        _add_stands(reading, flight.stands(data), place.rank, place.local)
+        reading.lines, reading.dump = data.count(b"\n") + 1, True
         return
     rows = kept.rows()
     reading.size, reading.lines = kept.size, kept.line
     if file.rpartition("/")[2].startswith("error.json"):
         reading.streams += _recorded(rules, b"\n".join(text for _, text in rows), file, place, language)
         return
+    reading.dump = stands.begins(next((text for _, text in rows if text.strip()), b""))
     sorting = _Sorting(place, not place.by_rank and _numbered(rows), reading)
     for number, text in rows:
         sorting.take(number, text)
@@ -183,19 +185,16 @@ def _read(rules: engine.Rules, blocks: Iterator[bytes], reading: Reading, place:
     clues = rules.seen(squeezed) if squeezed else set()
     for stream, own_rows in sorting.streams():
         reading.launcher = reading.launcher or stream.rank is not None or stream.local is not None
-        _place(reading, stands.stands(own_rows), place, stream.rank, stream.local)
+        _add_stands(reading, stands.stands(text for _, text in own_rows), stream.rank, stream.local)
         reading.streams.append(_said(rules, stream, own_rows, file, language, kept.end_from, clues))
 
 
-def _place(reading: Reading, found: list[stands.Stand], place: Place, rank: int | None, local: int | None) -> None:
+def _add_stands(reading: Reading, found: list[stands.Stand], rank: int | None, local: int | None) -> None:
     """What a dump does not say of a process, the name of its file says, or the label before its lines."""
+    base = reading.file.rpartition("/")[2]
     for stand in found:
         if stand.rank is None:
-            stand.rank, stand.local = (
-                rank if rank is not None else place.rank,
-                local if local is not None else place.local,
-            )
-        base = reading.file.rpartition("/")[2]
+            stand.rank, stand.local = rank, local
         stand.process = base if len(found) == 1 else f"{base}, {stand.process}"
     reading.stands += found
 

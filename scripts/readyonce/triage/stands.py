@@ -56,7 +56,6 @@ class Stand:
     over: bool = False  # whether that one is done
     same: int = 1  # dumps in a row at this place
     ranks: int = 0  # in the whole job, if that is known
-    line: int = 0
 
 
 @dataclass
@@ -96,10 +95,15 @@ class Standing:
     missing: list[int]  # ranks of which there is no dump
 
 
-def stands(rows: Iterable[tuple[int, bytes]]) -> list[Stand]:
+def begins(line: bytes) -> bool:
+    """Whether this is the first line of a dump."""
+    return any(head.match(line) for head in (_GUARD, _PROCESS, _FAULTHANDLER, _PY_SPY))
+
+
+def stands(lines: Iterable[bytes]) -> list[Stand]:
     """Of each process that was dumped in these lines the last stack."""
     last: dict[str, Stand] = {}
-    for stand in _dumps(rows):
+    for stand in _dumps(lines):
         if (earlier := last.pop(stand.process, None)) and earlier.frames == stand.frames:
             stand.same = earlier.same + 1
         last[stand.process] = stand
@@ -108,7 +112,6 @@ def stands(rows: Iterable[tuple[int, bytes]]) -> list[Stand]:
 
 @dataclass
 class _Dump:
-    line: int
     process: str = ""
     rank: int | None = None
     threads: dict[str, tuple[str, list[Frame]]] = field(default_factory=dict)  # id → (name, frames), in their order
@@ -119,26 +122,24 @@ class _Dump:
             return None
         # faulthandler begins with the newest thread, and gives most no name.
         of = next((frames for name, frames in threads if name == "MainThread"), threads[-1][1])
-        return Stand(tuple(of), self.process or f"thread {next(reversed(self.threads))}", self.rank, line=self.line)
+        return Stand(tuple(of), self.process or f"thread {next(reversed(self.threads))}", self.rank)
 
 
-def _dumps(rows: Iterable[tuple[int, bytes]]) -> Iterator[Stand]:
-    dump = _Dump(0)
-    guard: tuple[int | None, str] = (None, "")
-    for number, text in rows:
-        text = text.rstrip()
+def _dumps(lines: Iterable[bytes]) -> Iterator[Stand]:
+    dump, frames = _Dump(), list[Frame]()
+    for text in map(bytes.rstrip, lines):
         if found := _GUARD.match(text):
-            guard = int(found[1]), f"process {found[2].decode()}"
+            yield from _ended(dump)
+            dump = _Dump(f"process {found[2].decode()}", int(found[1]))
         elif found := _PROCESS.match(text):
             yield from _ended(dump)
-            dump = _Dump(number, f"process {found[1].decode()}")
+            dump = _Dump(f"process {found[1].decode()}")
         elif found := _FAULTHANDLER.match(text) or _PY_SPY.match(text):
             if (thread := found[1].decode()) in dump.threads:  # the same process, once more
                 yield from _ended(dump)
-                dump = _Dump(number, dump.process, dump.rank)
-            dump = dump if dump.line else _Dump(number, guard[1], guard[0])
+                dump = _Dump(dump.process, dump.rank)
             name = found[2] or b"" if found.re is _PY_SPY else b""
-            frames: list[Frame] = []
+            frames = []
             dump.threads[thread] = name.decode(errors="replace"), frames
         elif dump.threads and (frame := _frame(text)):
             if len(frames) < FRAMES:
@@ -147,10 +148,10 @@ def _dumps(rows: Iterable[tuple[int, bytes]]) -> Iterator[Stand]:
             for stand in _ended(dump):
                 stand.begun = int(found[1])
                 yield stand
-            dump = _Dump(0)
-        elif text and dump.threads and not text.startswith(b"  "):
+            dump = _Dump()
+        elif text and not text.startswith((b"  ", b"Python v")):  # of a dump its lines are indented
             yield from _ended(dump)
-            dump, guard = _Dump(0), (None, "")
+            dump = _Dump()
     yield from _ended(dump)
 
 
@@ -190,22 +191,22 @@ def _path(file: str) -> tuple[str, str]:
 
 
 def place(frames: Iterable[Frame]) -> Place:
-    frames = list(frames)
-    ours = [frame for frame in frames if _path(frame.file)[0] in ("own", "package")]
-    inside = list(takewhile(lambda frame: _path(frame.file)[0] not in ("own", "package"), frames))
+    whose = [(frame, _path(frame.file)[0]) for frame in frames]
+    ours = [(frame, of) for frame, of in whose if of in ("own", "package")]
+    inside = list(takewhile(lambda it: it[1] not in ("own", "package"), whose))
     # What is called there, the outermost first: the name that the training knows it by.
-    called = [frame for frame in reversed(inside) if _path(frame.file)[0] != "guard" and frame.name != "wrapper"]
+    called = [frame for frame, of in reversed(inside) if of != "guard" and frame.name != "wrapper"]
     public = [frame for frame in called if not re.search(r"(^|\.)_(?!_)[^.]*$", frame.name)]
     collective = next((frame for frame in public if frame.file.rpartition("/")[2] in _COLLECTIVES), None)
     inner = collective or next(iter(public or called), None)
-    own = next((frame for frame in ours if _path(frame.file)[0] == "own"), None)
-    at = ours[0] if ours else None
+    at = ours[0][0] if ours else None
+    own = next((frame for frame, of in ours if of == "own"), None)
     return Place(
         inner.name if inner else "",
         collective is not None,
         at.shown if at else "",
         own.shown if own and own is not at else "",
-        any(_path(frame.file)[0] == "torch" for frame in inside),
+        any(of == "torch" for _, of in inside),
     )
 
 

@@ -119,7 +119,7 @@ def answers(found: Iterable[Reading]) -> list[Answer]:
     """The answer for each job that these files belong to."""
     by = {reading.file: reading for reading in found if not reading.fault or reading.lines}
     launchers = {name for name, own in by.items() if own.launcher or own.ended or own.stopped or not own.size}
-    dumps = {name for name, own in by.items() if own.stands and all(it.state == "clean" for it in own.streams)}
+    dumps = {name for name, own in by.items() if own.dump}
     return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by, launchers, dumps)]
 
 
