@@ -33,7 +33,6 @@ quick: .venv/quick.stamp ## in two or three minutes: format, and what needs no t
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
 
 test: lint packages ## build the wiki and run what the change calls for; ALL=1: every test; ONLY="runs site": those of a folder
-	@$(BIN)/readyonce site
 	@$(changed) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY)) \
 		$(call alone,$(addprefix tests/,$(ONLY)))
 

@@ -15,7 +15,7 @@ from readyonce.data import catalog
 from readyonce.diagnose import engine
 from readyonce.lab import cleanup
 from readyonce.pages import includes
-from readyonce.publish import site
+from readyonce.publish import book, site
 from support import second_chance, selection
 from support.hosting import behind_nginx, headers, reserved_port, served
 from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of
@@ -79,19 +79,32 @@ def known() -> catalog.Catalog:
 
 
 @pytest.fixture(scope="session")
-def built(request, root) -> Path:
-    """The built wiki: `site/`. The book and the offline copy only if a selected test reads them: they take a minute."""
+def taken_along(request) -> list[str]:
+    """What is made beside the pages: what a selected test reads. The whole books take seven minutes, the others one."""
     read = {name for item in request.session.items for name in getattr(item, "fixturenames", ())}
+    needed = {"books": [book.SHORT], "archive": [book.SHORT, "offline"], "whole_books": book.EDITIONS}
+    return sorted({it for fixture, made in needed.items() if fixture in read for it in made})
+
+
+@pytest.fixture(scope="session")
+def built(root, taken_along) -> Path:
+    """The built wiki: `site/`."""
     (root / "build").mkdir(exist_ok=True)
     with open(root / "build" / "tests.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the other lane of `make test` finds it built
-        assert site.build(root, take_along=bool(read & {"books", "archive"})) == 0
+        assert site.build(root, taken_along) == 0
     return root / "site"
 
 
 @pytest.fixture(scope="session")
 def books(built) -> Path:
     return built / "book"
+
+
+@pytest.fixture(scope="session")
+def whole_books(books) -> Path:
+    """The folder of the books, the whole ones among them."""
+    return books
 
 
 @pytest.fixture(scope="session")
@@ -145,7 +158,7 @@ def published(tmp_path_factory):
             patch.setenv("SITE_URL", address)
             patch.setenv("REPO_URL", REPOSITORY)
             patch.setenv("SOURCE_DATE_EPOCH", EPOCH)
-            assert site.build(copied, take_along=False) == 0
+            assert site.build(copied, take_along=()) == 0
         with behind_nginx(copied / "site", tmp_path_factory.mktemp("nginx"), port):
             yield address, copied / "site"
 

@@ -117,7 +117,7 @@ def cold_start(folder: Path) -> None:
 
 def in_the_page(browser) -> None:
     """From the paste to the answer on the page, the first one in a fresh tab."""
-    assert site.build(ROOT, take_along=False) == 0
+    assert site.build(ROOT, take_along=()) == 0
     text = of_one_megabyte()
     with served(ROOT / "site") as address:
         times = []

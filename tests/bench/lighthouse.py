@@ -43,7 +43,7 @@ KINDS = [
 def main() -> None:
     pages = sys.argv[1:] or [language + name for name in KINDS for language in ("", "zh/")]
     with contextlib.redirect_stdout(sys.stderr):
-        assert site.build(ROOT, take_along=False) == 0
+        assert site.build(ROOT, take_along=()) == 0
     seen: dict[str, list[int]] = {}
     # Behind nginx, as the page `hosting` has it: a plain server packs nothing.
     with (

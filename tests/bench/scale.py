@@ -23,7 +23,7 @@ from support.project import ROOT, copy_of
 PAGES = ("incidents/RO-0001/", "decision/", "", "incidents/", "diagnose/")
 READYONCE = [sys.executable, "-m", "readyonce.cli.main"]
 FLOOR = "import yaml, pathlib; [yaml.load(p.open(encoding='utf-8'), yaml.CSafeLoader) for p in pathlib.Path('snippets').rglob('*.yml')]"
-BUILD = "from pathlib import Path; from readyonce.publish import site; raise SystemExit(site.build(Path.cwd(), take_along=False))"
+BUILD = "from pathlib import Path; from readyonce.publish import site; raise SystemExit(site.build(Path.cwd(), take_along=()))"
 
 
 def main() -> None:

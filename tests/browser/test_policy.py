@@ -133,7 +133,7 @@ def test_markup_in_a_log(browser, strict, tmp_path, way, language):
 
 def test_what_an_author_writes_never_becomes_a_script(browser, copy):
     edit(copy / "docs/en/contributing.md", "## Rules", f"<p></article>{SCRIPT}</p>\n\n## Rules")
-    assert site.build(copy, take_along=False) == 0
+    assert site.build(copy, take_along=()) == 0
     assert SCRIPT in (copy / "site/contributing/index.html").read_text(encoding="utf-8")
     with served(copy / "site") as address:
         for _, page, _, complaints in visit(browser, address, ["contributing/"]):

@@ -33,7 +33,7 @@ def test_new_incident_from_skeleton_to_page(copy):
     assert check.problems(catalog.load(copy)) == []
     assert command("verify", id, root=copy).returncode == 0
 
-    assert site.build(copy, take_along=False) == 0
+    assert site.build(copy, take_along=()) == 0
     for page in (f"site/incidents/{id}/evidence/index.html", f"site/zh/incidents/{id}/evidence/index.html"):
         assert "ro-match" in (copy / page).read_text(encoding="utf-8")
     shutil.rmtree(copy / "site")

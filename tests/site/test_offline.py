@@ -8,7 +8,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from readyonce.publish import site
+from readyonce.publish import book, site
 from support.browser import visit
 from support.project import TESTS, bytes_of, edit
 
@@ -122,10 +122,10 @@ def test_what_moved_to_the_lab_book_is_found_under_its_old_address(browser, fold
 
 
 @pytest.mark.parametrize("language, name", [("en", "index.html"), ("zh", "zh/incidents/RO-0001.html")])
-def test_the_book_is_inside(folder, language, name):
+def test_the_books_are_inside(folder, taken_along, language, name):
     text = (folder / name).read_text(encoding="utf-8")
     paths = [((folder / name).parent / link).resolve() for link in re.findall(r'href="([^"]*\.pdf)"', text)]
-    assert paths == [folder.resolve() / "book" / f"readyonce-{language}{which}.pdf" for which in ("", "-whole")]
+    assert paths == [folder.resolve() / "book" / book.name(language, it) for it in book.EDITIONS if it in taken_along]
     assert all(path.read_bytes().startswith(b"%PDF") for path in paths)
 
 
@@ -135,10 +135,10 @@ def test_nothing_in_the_archive_tells_when_or_where_it_was_made(archive):
         assert packed.namelist() == sorted(packed.namelist())
 
 
-def test_the_same_bytes_in_another_folder(archive, built, root, copy, monkeypatch):
+def test_the_same_bytes_in_another_folder(archive, built, root, copy, taken_along, monkeypatch):
     """The whole site; elsewhere, under another user's settings and with other hashes of strings."""
     # The books are compared in test_book.py; here they are taken over, since setting them takes long.
-    for kind in ("book/*", "stamps/book-*"):
+    for kind in ("book/*/*", "stamps/book-*"):
         for path in (root / "build").glob(kind):
             target = copy / path.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -148,7 +148,7 @@ def test_the_same_bytes_in_another_folder(archive, built, root, copy, monkeypatc
         monkeypatch.setenv(name, value)
     before = os.umask(0o077)
     try:
-        assert site.build(copy) == 0
+        assert site.build(copy, taken_along) == 0
     finally:
         os.umask(before)
     assert (copy / "site" / "offline" / archive.name).is_file()

@@ -14,6 +14,6 @@ def test_nothing_is_shown_from_outside(copy, capfd):
         page.write_text(f"{text}\n{include}\n", encoding="utf-8")
         told = command("explain", "RO-0001", root=copy)
         assert told.returncode == 0 and "do not show" not in told.stdout
-    assert site.build(copy, take_along=False) == 1
+    assert site.build(copy, take_along=()) == 1
     told = capfd.readouterr()
     assert "../secret.txt" in told.err and "Traceback" not in told.err and "do not show" not in told.out

@@ -55,7 +55,7 @@ def test_the_same_bytes_in_another_folder(published, copy, monkeypatch):
         "TZ": "Asia/Shanghai",
     }.items():
         monkeypatch.setenv(name, value)
-    assert site.build(copy, take_along=False) == 0
+    assert site.build(copy, take_along=()) == 0
     assert (folder / "sitemap.xml.gz").is_file() and bytes_of(copy / "site") == bytes_of(folder)
 
 

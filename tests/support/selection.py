@@ -217,6 +217,8 @@ class Selection:
         graph = grimp.build_graph("readyonce", exclude_type_checking_imports=True, cache_dir=None)
         found = {}
         for name, lane in self.lanes.items():
+            if lane.get("seldom"):
+                continue
             tests = [TESTS / test for test in lane["tests"]]
             modules = {f"readyonce.{module}" for module in lane["modules"]}
             modules |= {upstream for module in modules for upstream in graph.find_upstream_modules(module)}
@@ -424,8 +426,11 @@ def summary(selection: Selection, known: Catalog, durations: Iterable[tuple[str,
     rows += [
         f"{name:12}{len(it):>6} tests {sum(it):>6.0f} s  {why.get(name, 'drawn')}" for name, it in sorted(ran.items())
     ]
-    if left := [name for name in selection.lanes if name not in selection.why]:
-        rows.append(f"Not run, since nothing of theirs changed: {', '.join(left)}. `make test ALL=1` runs everything.")
+    left = [name for name in selection.lanes if name not in selection.why]
+    seldom = [name for name in left if selection.lanes[name].get("seldom")]
+    if unchanged := [name for name in left if name not in seldom]:
+        rows.append(f"Not run, since nothing of theirs changed: {', '.join(unchanged)}.")
+    rows.append(f"Not run, since they take long: {', '.join(seldom)}. `make test ALL=1` runs everything.")
     of_commands = {
         (id, environment)
         for id, incident in known.incidents.items()

@@ -190,4 +190,4 @@ def test_a_title_is_no_place_for_markup(copy):
     assert "the title has markup" in {problem.what for problem in check.problems(catalog.load(copy))}
     edit(copy / "snippets/RO-0001/incident.yml", "  en: Swift GRPO", f"  en: {script}Swift GRPO")
     with pytest.raises(reading.CatalogError, match="incident.yml:8: .* is no value"):
-        site.build(copy, take_along=False)
+        site.build(copy, take_along=())

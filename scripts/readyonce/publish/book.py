@@ -116,7 +116,7 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
         _shorten(chapters, language)
     for chapter in chapters:
         body.append(_section(chapter, pages, built, language, edition))
-    target = root / "build" / "book" / name(language, edition)
+    target = root / "build" / "book" / edition / name(language, edition)
     target.parent.mkdir(parents=True, exist_ok=True)
     pdf = _laid_out(document, CSS(filename=STYLE)).write_pdf(pdf_variant="pdf/ua-1")
     if said.lines:

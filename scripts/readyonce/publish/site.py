@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 
 CONFIG: dict[Language, str] = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE: dict[Language, str] = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
+TAKE_ALONG = (*book.EDITIONS, "offline")
 WATCHED = ("docs", "snippets", *CONFIG.values())
 # In a folder on disk nothing asks for these.
 NOT_OFFLINE = ("404.html", "sitemap.xml", "sitemap.xml.gz", "search/search_index.json")
 
 
-def build(root: Path, take_along: bool = True) -> int:
+def build(root: Path, take_along: Collection[str] = TAKE_ALONG) -> int:
     """Render, build what changed, and put `site/` together.
 
-    `take_along`: with the book and the offline copy, which take a reader's patience while serving.
+    `take_along`: of `TAKE_ALONG` what is made beside the pages. While serving it is nothing, since it takes minutes.
     """
     with _alone(root):
         return _build(root, take_along)
@@ -54,7 +55,7 @@ def _alone(root: Path) -> contextlib.AbstractContextManager[None]:
     return project.one_at_a_time(root / "build" / "site")
 
 
-def _build(root: Path, take_along: bool) -> int:
+def _build(root: Path, take_along: Collection[str]) -> int:
     started = time.monotonic()
     known = catalog.load(root).require_sound()
     for path in render.write(known):
@@ -64,24 +65,23 @@ def _build(root: Path, take_along: bool) -> int:
             print(f"{name} is not set: what needs it is left out.")
     if history.changes(root) is None:
         print("No full git history: the feed takes its dates from the evidence.")
-    lacking = book.missing() if take_along else None
-    if lacking:
+    editions = [edition for edition in book.EDITIONS if edition in take_along]
+    if editions and (lacking := book.missing()):
         print(lacking)
-    with_book = take_along and not lacking
+        editions = []
     pages = {
-        language: _pages(root, language, CONFIG[language], language, with_book * "book " + take_along * "offline")
+        language: _pages(root, language, CONFIG[language], language, [*editions, *({"offline"} & {*take_along})])
         for language in CONFIG
     }
     offline = {
-        language: _pages(root, f"offline-{language}", OFFLINE[language], language, with_book * "book")
+        language: _pages(root, f"offline-{language}", OFFLINE[language], language, editions)
         for language in OFFLINE
-        if take_along
+        if "offline" in take_along
     }
     books = {
         (language, edition): _book(root, known, language, pages[language], edition)
-        for edition in reversed(book.EDITIONS)  # the long ones first: they are set side by side
+        for edition in reversed(editions)  # the long ones first: they are set side by side
         for language in CONFIG
-        if with_book
     }
     names = {name for incident in known.incidents.values() for name in incident.variants if "-" in name}
     if not _make(root, [*pages.values(), *offline.values()], names) or not _make(root, [*books.values()]):
@@ -106,9 +106,10 @@ def _build(root: Path, take_along: bool) -> int:
         ("api", root / "build" / "api"),
         ("schema", root / "build" / "schema"),
     ]
-    if take_along:
-        with_it = [("book", root / "build" / "book")] if with_book else []
-        site += [("offline", root / "build" / "offline"), *with_it]
+    with_it = [("book", root / "build" / "book" / edition) for edition in editions]
+    site += with_it
+    if offline:
+        site.append(("offline", root / "build" / "offline"))
         folder = [
             ("", offline["en"].output),
             ("zh", offline["zh"].output),
@@ -142,14 +143,14 @@ class Part:
     settings: dict[str, str] = field(default_factory=dict)  # for its environment
 
 
-def _pages(root: Path, name: str, config: str, language: Language, downloads: str) -> Part:
+def _pages(root: Path, name: str, config: str, language: Language, downloads: list[str]) -> Part:
     inputs = [root / name for name in ("requirements.txt", "docs/zh-terms.txt", *CONFIG.values(), *OFFLINE.values())]
     for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", "snippets"):
         inputs += sorted(
             path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
         )
     site_url = links.site_url() and links.address(links.site_url(), "", language)
-    settings = {"DOWNLOADS": downloads, "SITE_URL": site_url}
+    settings = {"DOWNLOADS": " ".join(downloads), "SITE_URL": site_url}
     # And what finishes the pages: when that changed, the old ones must not stay.
     finish = [Path(__file__).with_name(name).read_bytes() for name in ("postprocess.py", "csp.py")]
     outside = [os.environ.get(name) for name in ("REPO_URL", "SOURCE_DATE_EPOCH")]
@@ -174,7 +175,7 @@ def _book(root: Path, known: catalog.Catalog, language: Language, pages: Part, e
     ):
         digest.update(path.read_bytes())
     command = [sys.executable, "-m", "readyonce.publish.book", language, date, CONFIG[language], edition]
-    output = root / "build" / "book" / book.name(language, edition)
+    output = root / "build" / "book" / edition / book.name(language, edition)
     return Part(f"book-{language}-{edition}", command, output, digest.hexdigest())
 
 
@@ -326,7 +327,7 @@ def serve(root: Path, port: int, open_browser: bool = False) -> int:
         print(f"Port {port} cannot be had ({error.strerror}). Try: readyonce serve --port 0", file=sys.stderr)
         return 1
     with server:
-        if code := build(root, take_along=False):
+        if code := build(root, take_along=()):
             return code
         return _serve(root, server, open_browser)
 
@@ -380,7 +381,7 @@ def _rebuild_on_change(root: Path, changed: queue.SimpleQueue[str]) -> None:
         try:
             with _alone(root):
                 _show_at_once(root, sorted(map(Path, saved)))
-            build(root, take_along=False)
+            build(root, take_along=())
         except Exception as error:  # what is wrong with the sources, until it is mended
             fault = error if isinstance(error, reading.CatalogError) else check.or_raise(root, error)
             print(printable(str(fault)), file=sys.stderr, flush=True)
