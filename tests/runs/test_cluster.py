@@ -255,7 +255,9 @@ def test_a_full_disk_of_a_worker_leaves_the_evidence_and_is_told(toy, tmp_path, 
     assert [name for name in after if after[name] != before.get(name)] == ["RO-0901/evidence/current.json"]
 
 
-def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
+def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy, tmp_path, monkeypatch, number):
+    """Of one that is frozen the connection stays open: who waits asks whether it still answers."""
     root, before = toy
     told_in = tmp_path / "scheduler.json"
     started = subprocess.Popen(
@@ -285,12 +287,14 @@ def test_a_lost_scheduler_leaves_the_evidence_and_is_told(toy, tmp_path):
 
         def hear(line):
             if "runs RO-0902" in line:
-                started.kill()
+                started.send_signal(number)
+                monkeypatch.setattr(scheduler, "PATIENCE", 1)
 
         with dask.config.set({"distributed.comm.timeouts.connect": 3}):
             told = verified(root, ["RO-0902"], address, hear)
         assert len(told.differences) == 1 and "its stored evidence is as it was" in told.differences[0], told
         assert bytes_of(root / "snippets") == before
+        started.kill()
         worker.wait(PATIENCE)  # it ends with its scheduler
         until(lambda: not launched(), launched)
     finally:

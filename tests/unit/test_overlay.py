@@ -3,11 +3,13 @@
 import os
 import re
 import shutil
+import subprocess
+import sys
 
 import pytest
 
 from readyonce.check import check
-from readyonce.data import catalog, overlay
+from readyonce.data import catalog, overlay, project
 from readyonce.data.reading import CatalogError
 from readyonce.publish import render
 from readyonce.rules import diagnose
@@ -152,3 +154,18 @@ def test_a_mistake_is_told_with_its_file_and_a_remedy(copy, theirs, spoil, file,
         overlay.compose(copy, theirs)
     (problem,) = told.value.problems
     assert problem.file.endswith(file) and says in problem.what and problem.remedy
+
+
+def test_two_commands_of_two_teams_go_one_after_the_other(copy, theirs, tmp_path):
+    """They share the folder in which the tree is made: the second says that it waits, and judges its own team's folder."""
+    other = shutil.copytree(theirs, tmp_path / "others")
+    no_incident(other)
+    with project.one_at_a_time(copy / overlay.PLACE):
+        start = [sys.executable, "-m", "readyonce.cli.main", "check", "--with"]
+        options = {"env": os.environ | {"READYONCE_ROOT": str(copy)}, "stderr": subprocess.PIPE, "text": True}
+        waiting = [subprocess.Popen([*start, folder], **options) for folder in (theirs, other)]
+        for process in waiting:
+            assert "this one waits for it" in process.stderr.readline()
+    good, faulty = (process.communicate()[1] for process in waiting)
+    assert [process.returncode for process in waiting] == [0, 1], good + faulty
+    assert "an article without an incident" in faulty and "ACME-0001" not in good, good

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib
 import os
@@ -57,13 +58,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     """Import a command's module only now: the catalogue costs more than a whole diagnosis."""
-    if options.command in NEED_THE_PROJECT:
-        root = project_root(options.command)
-        if folder := getattr(options, "overlay", None):
-            os.environ["READYONCE_ROOT"] = str(composed(root, folder))
-    module, _, function = COMMANDS[options.command].function.partition(".")
-    code: int = getattr(importlib.import_module(f"readyonce.cli.{module}"), function)(options)
-    return code
+    with contextlib.ExitStack() as held:
+        if options.command in NEED_THE_PROJECT:
+            root = project_root(options.command)
+            if folder := getattr(options, "overlay", None):
+                os.environ["READYONCE_ROOT"] = str(held.enter_context(composed(root, folder)))
+                if options.command == "serve":  # it goes on beside the others, and shows what they bring up to date
+                    held.close()
+        module, _, function = COMMANDS[options.command].function.partition(".")
+        code: int = getattr(importlib.import_module(f"readyonce.cli.{module}"), function)(options)
+        return code
 
 
 def _to_install(error: ModuleNotFoundError, command: str) -> SystemExit:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from readyonce.data import project
@@ -34,8 +36,11 @@ def project_root(command: str) -> Path:
     )
 
 
-def composed(root: Path, folder: str) -> Path:
-    """The tree of the project and a team's folder, with what is generated; what is wrong with the folder is told."""
+@contextlib.contextmanager
+def composed(root: Path, folder: str) -> Iterator[Path]:
+    """The tree of the project and a team's folder, with what is generated; what is wrong with the folder is told.
+
+    No other command makes that tree anew meanwhile."""
     from readyonce.data import catalog, overlay
     from readyonce.publish import render
 
@@ -43,10 +48,13 @@ def composed(root: Path, folder: str) -> Path:
         raise usage(
             f"there is no folder {folder}: `readyonce new ACME-0001 --in {folder}` makes it, with a first incident"
         )
-    tree = overlay.compose(root, Path(folder).resolve())
-    if not (known := catalog.load(tree)).problems:  # else the command tells them
-        render.write(known)
-    return tree
+    with project.one_at_a_time(
+        root / overlay.PLACE, lambda: say(f"Another command works in {overlay.PLACE}; this one waits for it.")
+    ):
+        tree = overlay.compose(root, Path(folder).resolve())
+        if not (known := catalog.load(tree)).problems:  # else the command tells them
+            render.write(known)
+        yield tree
 
 
 def say(line: str) -> None:

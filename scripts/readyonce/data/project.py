@@ -7,7 +7,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -56,12 +56,16 @@ _OURS = re.compile(r"\.\d+-\d{6,}\.new$")
 
 
 @contextlib.contextmanager
-def one_at_a_time(place: Path) -> Iterator[None]:
-    """Of the processes that share this folder, on one machine or on several, one makes it; the others wait."""
+def one_at_a_time(place: Path, waits: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Of the processes that share this folder, on one machine or on several, one makes it; the others call `waits`, and wait."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.with_name(f"{place.name}.lock").open("w") as lock:
         with contextlib.suppress(ImportError):  # Windows has no such locks
             import fcntl
 
-            fcntl.flock(lock, fcntl.LOCK_EX)  # given back with the file, however its holder ends
+            try:  # given back with the file, however its holder ends
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                waits()
+                fcntl.flock(lock, fcntl.LOCK_EX)
         yield

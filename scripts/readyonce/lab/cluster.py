@@ -14,7 +14,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -46,6 +46,7 @@ def differences(
         _require_ready(client, address, state)
         client.register_plugin(_one_at_a_time())
         token = uuid.uuid4().hex[:8]
+        leaving.enter_context(_given_up_when_silent(client))
         leaving.callback(client.unsubscribe_topic, "all")  # or the scheduler writes to who has gone
         client.subscribe_topic("all", _left(wanted))
         client.subscribe_topic(token, _heard(wanted))
@@ -82,6 +83,28 @@ def differences(
             wanted.say(f"{part.label}: ended; {len(futures)} of {len(parts)} to go")
             if not open_[task]:
                 yield from _conclude(known, incident, task, ended.pop(task, {}), wanted)
+
+
+@contextmanager
+def _given_up_when_silent(client: Any) -> Iterator[None]:
+    """Ends the connection to a scheduler that no longer answers: a frozen host's stays open, and Dask would wait without end."""
+
+    def look() -> None:
+        while not over.wait(scheduler.PATIENCE):
+            try:
+                client.sync(client.scheduler.identity, callback_timeout=3 * scheduler.PATIENCE)
+            except Exception:  # it did not answer, or the connection is lost already
+                if not over.is_set() and client.scheduler_comm:
+                    client.loop.add_callback(client.scheduler_comm.comm.abort)
+                return
+
+    over = threading.Event()
+    looking = threading.Thread(target=look, daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def _conclude(
