@@ -9,7 +9,7 @@ from urllib.parse import unquote, urldefrag
 import pytest
 
 from readyonce.publish import book, site
-from support.browser import visit
+from support.browser import visit, wait_until
 from support.project import TESTS, bytes_of, edit
 
 WORDS = [("", "use_reentrant"), ("zh/", "非可重入")]
@@ -86,6 +86,24 @@ def test_search_finds_and_its_result_opens(browser, folder, language, word):
         page.wait_for_url(re.compile(r"RO-0001\.html"))
         assert "RO-0001" in page.locator("h1 + p").inner_text()
         assert all(url.startswith((address, "data:", "blob:")) for url in requests), requests
+
+
+def test_what_a_search_result_shows_does_not_run(browser, folder, tmp_path):
+    """Markup that an author got into the index, in a heading and in a text."""
+    shutil.copytree(folder, tmp_path / "copy")
+    index = tmp_path / "copy" / "search" / "search_index.js"
+    text = index.read_text(encoding="utf-8")
+    for key in ("title", "text"):
+        text = text.replace(f'"{key}":"', f'"{key}":"<img src=x onerror=broken=1> use_reentrant ')
+    index.write_text(text, encoding="utf-8")
+    for _, page, _, complaints in visit(browser, f"{(tmp_path / 'copy').as_uri()}/", ["index.html"], offline=True):
+        page.keyboard.press("/")
+        page.keyboard.insert_text("use_reentrant")
+        page.keyboard.press("Shift")
+        page.wait_for_selector(".md-search-result__link img", state="attached")
+        wait_until(page, "document.querySelector('.md-search-result__link img').complete")
+        assert not page.evaluate("'broken' in window")
+        assert any("stopped by script-src" in complaint for complaint in complaints), complaints
 
 
 @pytest.mark.parametrize("language", ["", "zh/"])
