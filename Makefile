@@ -61,8 +61,8 @@ bench: .venv/tests.stamp ## print how long things take, as ratios
 	@$(BIN)/python tests/bench/repeated.py
 	@$(BIN)/python tests/bench/scale.py
 
-fuzz: .venv/tests.stamp ## look for a log that breaks `diagnose`, for MINUTES=10; what breaks goes to tests/fuzz/corpus/
-	@$(BIN)/python tests/fuzz/fuzz.py $(or $(MINUTES),10)
+fuzz: .venv/tests.stamp ## look for a text that breaks `diagnose`, `triage` or `lint` (WHICH=triage), for MINUTES=10
+	@$(BIN)/python tests/fuzz/fuzz.py $(or $(MINUTES),10) $(or $(WHICH),diagnose)
 
 packages: ## what the tests need of the system; as root on Debian it is installed
 	@scripts/system-packages chromium firefox-esr shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx

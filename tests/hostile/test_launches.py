@@ -7,7 +7,9 @@ import pytest
 
 from readyonce.launches import shell
 from readyonce.lint import judge
+from support import fuzzed
 from support.launches import HOSTILE, READER, RULES, TRAPS, linted
+from support.project import TESTS
 
 MOST = {
     resource.RLIMIT_AS: 512 << 20,
@@ -38,3 +40,9 @@ def test_random_damage_never_ends_in_a_traceback():
                 judge.judge(RULES, found, {})
         except shell.Unreadable:
             pass
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (TESTS / "fuzz/corpus/lint").iterdir()))
+def test_what_once_broke_it(name):
+    """What `make fuzz` found, and what was found by hand."""
+    fuzzed.judged((TESTS / "fuzz/corpus/lint" / name).read_bytes())

@@ -13,9 +13,11 @@ import pytest
 from readyonce.data import inputs
 from readyonce.triage import engine, groups, layout, page, report, sources, verdict
 from readyonce.triage.reading import read
+from support import fuzzed
 from support.fleet import ODD, REPORT, triage, truth, written
 from support.logs import ENGINE, RULES
 from support.packed import tarred
+from support.project import TESTS
 
 TEXT = json.dumps(RULES)
 SEED, CHANGES = 20261129, 500
@@ -165,3 +167,9 @@ def test_a_last_report_that_may_never_end_is_refused(tmp_path):
 
 def test_an_error_without_words_is_called_by_its_name():
     assert sources.reason(TimeoutError()) == "TimeoutError"
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (TESTS / "fuzz/corpus/triage").iterdir()))
+def test_what_once_broke_it(name):
+    """What `make fuzz` found, and what was found by hand."""
+    fuzzed.triaged((TESTS / "fuzz/corpus/triage" / name).read_bytes())
