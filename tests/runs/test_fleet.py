@@ -13,6 +13,7 @@ import sys
 import tarfile
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pyarrow.parquet
@@ -131,14 +132,16 @@ def test_a_cluster_answers_as_a_plain_loop_does(tmp_path, tmp_path_factory, noth
 
 
 def test_a_cluster_answers_where_an_event_loop_runs(tmp_path):
-    """As in a notebook."""
+    """As in a notebook; in a thread of its own, since a browser's loop runs in this one once there was a browser."""
     (path := tmp_path / "job.log").write_text(KNOWN)
 
     async def cell(address):
         return engine.readings(TEXT, {str(path): path.stat().st_size}, "en", address)
 
     with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        found = asyncio.run(cell(cluster.scheduler_address))
+        thread = ThreadPoolExecutor(1)
+        found = thread.submit(lambda: asyncio.run(cell(cluster.scheduler_address))).result()
+        thread.shutdown()
     assert found == engine.readings(TEXT, {str(path): path.stat().st_size}, "en")
 
 
