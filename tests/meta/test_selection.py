@@ -114,8 +114,8 @@ def test_a_draw_keeps_to_its_budget_and_is_the_same_each_time():
 )
 def test_lanes_that_a_change_calls_for(changed, wanted, others):
     chosen = Selection(ROOT, "", "base", changed)
-    assert set(chosen.why) >= wanted and not set(chosen.why) & others
-    assert set(chosen.why.values()) <= set(changed) and not chosen.whole
+    assert set(chosen.called) >= wanted and not set(chosen.called) & others
+    assert set(chosen.called.values()) <= set(changed) and not chosen.whole
 
 
 # The lanes that a change can call for; the others only ALL=1 runs.
@@ -123,17 +123,27 @@ BY_CHANGE = {name for name, lane in Selection(ROOT, "", "base").lanes.items() if
 
 
 @pytest.mark.parametrize("path", ["Makefile", "requirements.txt", ".ci/run", "something/new.txt"])
-def test_change_of_what_nobody_named_calls_for_every_lane(path):
+def test_change_of_what_nobody_named_calls_for_every_lane(monkeypatch, path):
     chosen = Selection(ROOT, COMMITS[0], "base", ["docs/en/decision.md", path])
     items = [SimpleNamespace(path=TESTS / "runs/test_lab.py")]
-    assert chosen.why.keys() == BY_CHANGE and not chosen.whole
-    assert any(path in reason for reason in chosen.why.values())
+    assert chosen.called.keys() == BY_CHANGE and not chosen.whole
+    assert any(path in reason for reason in chosen.called.values())
+    monkeypatch.setattr(selection, "OF_LANES", 1e9)
     assert selection.choose(items, chosen, KNOWN) == (items, [])
+
+
+def test_lanes_that_a_change_calls_for_are_run_as_far_as_the_budget_goes():
+    """One that changed alone always; of all together some, and by the next commits each."""
+    chosen = [Selection(ROOT, commit, "base", ["Makefile"]) for commit in COMMITS]
+    for it in chosen:
+        assert sum(it.lanes[name]["seconds"] for name in it.why) <= selection.OF_LANES and it.why.keys() < BY_CHANGE
+    assert set().union(*(it.why for it in chosen)) == BY_CHANGE
+    assert max(lane["seconds"] for lane in chosen[0].lanes.values() if not lane.get("seldom")) < selection.OF_LANES
 
 
 def test_what_all_tests_share_calls_for_every_lane():
     chosen = Selection(ROOT, "", "base", ["tests/conftest.py"])
-    assert chosen.why.keys() == BY_CHANGE and not chosen.whole
+    assert chosen.called.keys() == BY_CHANGE and not chosen.whole
 
 
 @pytest.mark.parametrize(
@@ -158,9 +168,9 @@ def test_of_the_project_file_what_only_linters_read_calls_for_nothing(monkeypatc
 )
 def test_minimal_repros_that_changed_are_launched_and_some_that_are_drawn(path, wanted):
     chosen = [Selection(ROOT, commit, "base", [path]).minimal(KNOWN.incidents) for commit in COMMITS[:60]]
-    assert all(
-        it >= wanted and (len(it) > len(wanted) or wanted == set(KNOWN.incidents)) for it in chosen if it != wanted
-    )
+    most = (selection.CHANGED_MINIMAL + selection.OF_MINIMAL) / selection.EACH_MINIMAL
+    assert all(it >= wanted for it in chosen) or len(wanted) > 1
+    assert max(map(len, chosen)) <= most and min(map(len, chosen)) > 1
     assert set().union(*chosen) == set(KNOWN.incidents)
 
 

@@ -180,11 +180,12 @@ def test_what_is_no_scheduler_is_told(monkeypatch, answer):
 def test_a_cluster_that_ends_meanwhile_is_told(monkeypatch, nothing_left):
     monkeypatch.setattr("readyonce.data.scheduler.PATIENCE", 2)
     monkeypatch.setattr(engine, "each", lambda *_: os._exit(1))  # it goes to the workers by value
-    with (
-        LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address=None) as cluster,
-        pytest.raises(inputs.Unusable, match=f"the Dask .* at {cluster.scheduler_address} "),
-    ):
-        engine.readings(TEXT, {"a.log": 1}, "en", cluster.scheduler_address)
+    with LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        with pytest.raises(inputs.Unusable, match=f"the Dask .* at {cluster.scheduler_address} "):
+            engine.readings(TEXT, {"a.log": 1}, "en", cluster.scheduler_address)
+        until(
+            lambda: cluster.scheduler_info["workers"]
+        )  # another one is started: meanwhile Dask cannot close the cluster
 
 
 KILLED = """

@@ -34,13 +34,16 @@ T = TypeVar("T")
 BASE = ".ci/base"
 LONGEST_SUBMISSION = 3 * 3600  # seconds from its first commit to its last
 SAMPLE = 240.0  # seconds of runs in the current environment that each commit draws
-OF_LAUNCH = 360.0  # and of those that are otherwise as they were, where the code that starts them changed
+OF_LAUNCH = 180.0  # and of those that are otherwise as they were, where the code that starts them changed
 OF_COMMANDS = 100.0  # and of frameworks' commands
 OF_OLDER = 120.0  # and of repros in older releases
-CHANGED_OLDER = 200.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
-CHANGED_COMMANDS = 450.0  # and of commands
+CHANGED_OLDER = 120.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
+CHANGED_COMMANDS = 150.0  # and of commands
+# Of lanes, both workers together: more is called for only where nearly everything changed.
+OF_LANES = 1800.0
 OF_MINIMAL = 40.0  # of minimal repros, of which each takes
-EACH_MINIMAL = 12.0  # seconds, both launches
+EACH_MINIMAL = 14.0  # seconds, both launches
+CHANGED_MINIMAL = 150.0  # and of those that changed
 INSTALL = 20.0  # seconds that an environment takes
 # What tells the pages of a kind apart.
 KIND = re.compile(r"RO-\d+|(?<=look-alikes/)[^/]+|(?<=concepts/)[^/]+|(?<=errors/)(?!look-alikes)[^/]+")
@@ -211,7 +214,15 @@ class Selection:
 
     @cached_property
     def why(self) -> dict[str, str]:
-        """Each lane that is run → the first change that calls for it."""
+        """Each lane that is run → the first change that calls for it: what the budget has room for, in an order that the commit
+        draws, so that another commit runs what this one leaves."""
+        seconds = {name: float(self.lanes[name]["seconds"]) for name in self.called}
+        fits = within(_in_order(self.head, seconds), OF_LANES)
+        return {name: reason for name, reason in self.called.items() if name in fits}
+
+    @cached_property
+    def called(self) -> dict[str, str]:
+        """Each lane that a change calls for → the first change that does."""
         import grimp
 
         graph = grimp.build_graph("readyonce", exclude_type_checking_imports=True, cache_dir=None)
@@ -296,12 +307,13 @@ class Selection:
         return {groups[name] for name in (*within(changed, CHANGED_OLDER), *drawn(self.head, seconds, OF_OLDER))}
 
     def minimal(self, ids: Iterable[str]) -> set[str]:
-        """Of these incidents those whose minimal repro is launched: what changed, and what is drawn."""
+        """Of these incidents those whose minimal repro is launched: what changed, as far as the budget goes, and what is drawn."""
         ids = list(ids)
         changed = {id for id in ids if _matches_any(self.changed, [f"snippets/{id}/minimal.*"])}
         if _matches_any(self.changed, ["scripts/readyonce/lab/minimal.py", MINIMAL]):
             changed = set(ids)
-        return changed | set(drawn(self.head, dict.fromkeys(ids, EACH_MINIMAL), OF_MINIMAL))
+        fits = within(_in_order(self.head, dict.fromkeys(changed, EACH_MINIMAL)), CHANGED_MINIMAL)
+        return {*fits, *drawn(self.head, dict.fromkeys(ids, EACH_MINIMAL), OF_MINIMAL)}
 
     def pages(self, names: Iterable[str], length: Callable[[str], int]) -> list[str]:
         """The pages that a browser opens: of each kind and language the longest, of the others an eighth that the commit draws."""
@@ -426,9 +438,12 @@ def summary(selection: Selection, known: Catalog, durations: Iterable[tuple[str,
     rows += [
         f"{name:12}{len(it):>6} tests {sum(it):>6.0f} s  {why.get(name, 'drawn')}" for name, it in sorted(ran.items())
     ]
-    left = [name for name in selection.lanes if name not in selection.why]
-    seldom = [name for name in left if selection.lanes[name].get("seldom")]
-    if unchanged := [name for name in left if name not in seldom]:
+    seldom = [name for name, lane in selection.lanes.items() if lane.get("seldom")]
+    if left := [name for name in selection.called if name not in selection.why]:
+        rows.append(
+            f"Not run, though something of theirs changed, since the others fill the budget: {', '.join(left)}."
+        )
+    if unchanged := [name for name in selection.lanes if name not in (*selection.called, *seldom)]:
         rows.append(f"Not run, since nothing of theirs changed: {', '.join(unchanged)}.")
     rows.append(f"Not run, since they take long: {', '.join(seldom)}. `make test ALL=1` runs everything.")
     of_commands = {
