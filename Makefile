@@ -65,7 +65,7 @@ fuzz: .venv/tests.stamp ## look for a text that breaks `diagnose`, `triage` or `
 	@$(BIN)/python tests/fuzz/fuzz.py $(or $(MINUTES),10) $(or $(WHICH),diagnose)
 
 packages: ## what the tests need of the system; as root on Debian it is installed
-	@scripts/system-packages chromium firefox-esr shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
+	@scripts/system-packages openssl chromium firefox-esr shellcheck libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans nginx
 
 sbom: .venv/tools.stamp ## the bill of materials of what builds the wiki: build/sbom.cdx.json
 	@mkdir -p build

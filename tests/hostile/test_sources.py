@@ -10,7 +10,7 @@ import pytest
 from readyonce.data import catalog
 from readyonce.publish import render
 from support.patience import PATIENCE
-from support.project import command, edit
+from support.project import bytes_of, command, edit
 
 
 @pytest.mark.parametrize("name", ["snippets/RO-0001/incident.yml", "snippets/RO-0001/evidence/current.json"])
@@ -30,6 +30,26 @@ def test_python_that_no_parser_takes_is_refused(copy, python):
     told = command("check", root=copy, timeout=PATIENCE)
     assert told.returncode == 1 and "Traceback" not in told.stderr, told.stderr
     assert "it was stored with another repro.py\n    " in told.stderr
+
+
+@pytest.mark.parametrize("words", ["render", "site", "new RO-0099 --error odd-words", "new ACME-0001 --in ours"])
+def test_a_folder_that_may_only_be_read_is_told(copy, words):
+    """Mounted so, in a namespace: permissions would not stop root."""
+    mounted = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && cd "$0"'
+    alone = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    if subprocess.run([*alone, mounted, copy], capture_output=True).returncode:
+        pytest.skip("this system lets nobody mount a folder of his own")
+    before = bytes_of(copy)
+    told = subprocess.run(
+        [*alone, f'{mounted} && exec "$@"', copy, sys.executable, "-m", "readyonce.cli.main", *words.split()],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env=os.environ | {"READYONCE_ROOT": str(copy)},
+    )
+    assert told.returncode == 2 and "Traceback" not in told.stderr, told.stderr
+    assert "Read-only file system. Let this user read and write there" in told.stderr, told.stderr
+    assert bytes_of(copy) == before
 
 
 @pytest.mark.parametrize("name", ["check", "site"])

@@ -19,7 +19,7 @@ import psutil
 import pyarrow.parquet
 import pytest
 import zstandard
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Security
 from fsspec.implementations.memory import MemoryFileSystem
 
 from readyonce.data import articles, inputs
@@ -175,6 +175,32 @@ def test_what_is_no_scheduler_is_told(monkeypatch, answer):
             engine.readings(TEXT, {"a.log": 1}, "en", address)
     for connection in taken:
         connection.close()
+
+
+def test_a_cluster_that_asks_for_certificates_is_asked_with_them(tmp_path):
+    """Dask's own settings say where they are; without them a sentence tells that nothing answers."""
+    (log := tmp_path / "job.log").write_text(KNOWN)
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    whose = ("scheduler", "worker", "client")
+    files = {f"tls_{who}_{what}": str(path) for who in whose for what, path in (("key", key), ("cert", certificate))}
+    security = Security(require_encryption=True, tls_ca_file=str(certificate), **files)
+    settings = {
+        "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": str(certificate),
+        "DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY": str(key),
+        "DASK_DISTRIBUTED__COMM__TLS__CLIENT__CERT": str(certificate),
+    }
+    with LocalCluster(
+        n_workers=1, security=security, protocol="tls://", host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        on = ["--on", cluster.scheduler_address]
+        with_them = command("triage", str(log), *on, environment=settings, timeout=PATIENCE)
+        without = command("triage", str(log), *on, timeout=PATIENCE)
+    here = command("triage", str(log))
+    assert (with_them.stdout, with_them.returncode) == (here.stdout, here.returncode), with_them.stderr
+    assert without.returncode == 2 and f"no Dask scheduler at {on[1]}: " in without.stderr, without.stderr
+    assert "Traceback" not in without.stderr
 
 
 def test_a_cluster_that_ends_meanwhile_is_told(monkeypatch, nothing_left):
