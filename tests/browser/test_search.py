@@ -106,6 +106,22 @@ def test_what_is_typed_before_all_scripts_have_come_is_found(browser, address, l
         wait_until(page, "window.readyonceTypos !== undefined")
 
 
+@pytest.mark.parametrize("language", PREFIX)
+def test_a_slip_that_is_typed_before_the_index_has_come_is_mended(browser, disk, language):
+    """A paste is one event: nobody types on until the index is there."""
+    held = []
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.route("**/search_index.js", lambda route: held.append(route))
+        page.goto(f"{disk}{PREFIX[language]}index.html")
+        page.keyboard.press("/")
+        page.fill(FIELD, next(iter(SLIPS[language])))
+        wait_until_told(page, lambda: held)
+        wait_until(page, "window.readyonceTypos !== undefined")
+        held[0].continue_()
+        page.wait_for_selector(".md-search-result__item")
+
+
 def test_ids(capsys, search):
     judge(capsys, search, "ids", [(id, {f"incidents/{id}/"}) for id in KNOWN.incidents])
 

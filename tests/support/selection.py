@@ -40,7 +40,7 @@ OF_OLDER = 120.0  # and of repros in older releases
 CHANGED_OLDER = 120.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
 CHANGED_COMMANDS = 150.0  # and of commands
 # Of lanes, both workers together: more is called for only where nearly everything changed.
-OF_LANES = 1800.0
+OF_LANES = 2500.0
 OF_MINIMAL = 40.0  # of minimal repros, of which each takes
 EACH_MINIMAL = 14.0  # seconds, both launches
 CHANGED_MINIMAL = 150.0  # and of those that changed

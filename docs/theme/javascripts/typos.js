@@ -79,6 +79,8 @@ globalThis.readyonceTypos = (typed, query, search) => {
     const disk = location.protocol === "file:" // there the theme loads the index as a script
     const { base } = JSON.parse(document.getElementById("__config").textContent)
     const index = new URL("search/search_index.json", new URL(base, location.href)) // `/` and `/search` would be a host
+    const written = () => typeof __index !== "undefined"
+    while (disk && !written()) await new Promise(done => setTimeout(done, 100)) // its script may come after what is typed
     return (disk ? await __index : await (await fetch(index)).json()).docs
   }
 
