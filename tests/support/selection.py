@@ -37,8 +37,8 @@ SAMPLE = 240.0  # seconds of runs in the current environment that each commit dr
 OF_LAUNCH = 180.0  # and of those that are otherwise as they were, where the code that starts them changed
 OF_COMMANDS = 100.0  # and of frameworks' commands
 OF_OLDER = 120.0  # and of repros in older releases
-CHANGED_OLDER = 120.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
-CHANGED_COMMANDS = 150.0  # and of commands
+CHANGED_OLDER = 60.0  # seconds of such runs where their evidence changed: more is named and left to `make evidence`
+CHANGED_COMMANDS = 100.0  # and of commands
 # Of lanes, both workers together: more is called for only where nearly everything changed.
 OF_LANES = 2500.0
 OF_MINIMAL = 40.0  # of minimal repros, of which each takes
