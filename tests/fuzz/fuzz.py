@@ -24,7 +24,6 @@ with atheris.instrument_imports(
     include=["readyonce.diagnose", "readyonce.triage", "readyonce.lint", "readyonce.launches"]
 ):
     from readyonce.diagnose import engine as diagnose
-    from readyonce.triage import stands  # noqa: F401
     from support import fuzzed
     from support.launches import HOSTILE, TRAPS
     from support.logs import LOGS, MESSAGES, RULES, generated

@@ -28,7 +28,7 @@ from readyonce.pages.overview import Overview
 from support.cluster import SOME, assert_same, forgetful, run_here
 from support.hosting import reserved_port
 from support.patience import PATIENCE, until
-from support.project import KNOWN, ROOT, as_in_a_terminal, bytes_of, command
+from support.project import KNOWN, MOUNTING, ROOT, as_in_a_terminal, bytes_of, command
 
 REPRO = """
 import json, os, sys, tempfile, time
@@ -232,14 +232,13 @@ def test_a_full_disk_of_a_worker_leaves_the_evidence_and_is_told(toy, tmp_path, 
     root, before = toy
     monkeypatch.setattr(cluster, "RETRIES", 0)
     (small := tmp_path / "small").mkdir()
-    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     prepare = f"mount -t tmpfs -o size=16m none {small}"
-    if subprocess.run([*mount, prepare], capture_output=True).returncode:
+    if subprocess.run([*MOUNTING, prepare], capture_output=True).returncode:
         pytest.skip("this system lets nobody mount a disk of his own")
     with workers(root, 0) as dask_cluster:
         work = f"{prepare} && exec {sys.executable} -m dask worker {dask_cluster.scheduler_address}"
         worker = subprocess.Popen(
-            [*mount, f"{work} --no-nanny --nthreads 1 --no-dashboard --local-directory {tmp_path}/dask"],
+            [*MOUNTING, f"{work} --no-nanny --nthreads 1 --no-dashboard --local-directory {tmp_path}/dask"],
             env=os.environ | {"READYONCE_ROOT": str(root), "TMPDIR": str(small)},
             stderr=subprocess.DEVNULL,
         )

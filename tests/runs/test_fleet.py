@@ -138,10 +138,11 @@ def test_a_cluster_answers_where_an_event_loop_runs(tmp_path):
     async def cell(address):
         return engine.readings(TEXT, {str(path): path.stat().st_size}, "en", address)
 
-    with LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
-        thread = ThreadPoolExecutor(1)
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        ThreadPoolExecutor(1) as thread,
+    ):
         found = thread.submit(lambda: asyncio.run(cell(cluster.scheduler_address))).result()
-        thread.shutdown()
     assert found == engine.readings(TEXT, {str(path): path.stat().st_size}, "en")
 
 
@@ -209,9 +210,8 @@ def test_a_cluster_that_ends_meanwhile_is_told(monkeypatch, nothing_left):
     with LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address=None) as cluster:
         with pytest.raises(inputs.Unusable, match=f"the Dask .* at {cluster.scheduler_address} "):
             engine.readings(TEXT, {"a.log": 1}, "en", cluster.scheduler_address)
-        until(
-            lambda: cluster.scheduler_info["workers"]
-        )  # another one is started: meanwhile Dask cannot close the cluster
+        # Another one is started: meanwhile Dask cannot close the cluster.
+        until(lambda: cluster.scheduler_info["workers"])
 
 
 KILLED = """

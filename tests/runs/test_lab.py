@@ -23,7 +23,7 @@ from readyonce.data import catalog, project, schema
 from readyonce.lab import cleanup, operators, processes, recording, venvs
 from readyonce.lab import commands as launch
 from support.patience import PATIENCE, until
-from support.project import ROOT, as_in_a_terminal, command
+from support.project import MOUNTING, ROOT, as_in_a_terminal, command
 
 MARK = f"READYONCE_TEST_{os.getpid()}"
 REPRO = """
@@ -400,13 +400,12 @@ def test_file_that_grows_too_large_leaves_nothing(toy, variant):
 @pytest.mark.parametrize("variant", ["fills", "command-fills"])
 def test_full_disk_leaves_nothing_and_is_no_outcome(toy, tmp_path, variant):
     """On a real one, of 1 MB, that an ordinary user may mount in a namespace."""
-    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
     small = f"mount -t tmpfs -o size=1m none {tmp_path} && "
-    if subprocess.run([*mount, f"{small} true"], capture_output=True).returncode:
+    if subprocess.run([*MOUNTING, f"{small} true"], capture_output=True).returncode:
         pytest.skip("this system lets nobody mount a disk of his own")
     told = subprocess.run(
         [
-            *mount,
+            *MOUNTING,
             f"{small} {{ {sys.executable} -m readyonce.cli.main run RO-0900 {variant}; echo $?; ls -A {tmp_path}; }}",
         ],
         capture_output=True,

@@ -143,7 +143,8 @@ def test_what_moved_to_the_lab_book_is_found_under_its_old_address(browser, fold
 def test_the_books_are_inside(folder, taken_along, language, name):
     text = (folder / name).read_text(encoding="utf-8")
     paths = [((folder / name).parent / link).resolve() for link in re.findall(r'href="([^"]*\.pdf)"', text)]
-    assert paths == [folder.resolve() / "book" / book.name(language, it) for it in book.EDITIONS if it in taken_along]
+    endings = ["", "-whole"] if book.WHOLE in taken_along else [""]
+    assert paths == [folder.resolve() / "book" / f"readyonce-{language}{which}.pdf" for which in endings]
     assert all(path.read_bytes().startswith(b"%PDF") for path in paths)
 
 

@@ -88,6 +88,10 @@ def edit(path: Path, find: str, replace: str) -> None:
     path.write_text(text.replace(find, replace, 1), encoding="utf-8")
 
 
+# Runs a line of `sh` in a namespace in which an ordinary user may mount.
+MOUNTING = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+
+
 def command(
     *arguments: str, root: Path = ROOT, environment: Mapping[str, str] = {}, **options
 ) -> subprocess.CompletedProcess:

@@ -32,7 +32,7 @@ globalThis.readyonceTypos = (typed, query, search) => {
       near = nearest(await documents())
       search()
     } catch {
-      asked = false // the index is not there yet
+      asked = false // the index could not be fetched: the next key tries again
     }
   }
 
@@ -79,8 +79,8 @@ globalThis.readyonceTypos = (typed, query, search) => {
     const disk = location.protocol === "file:" // there the theme loads the index as a script
     const { base } = JSON.parse(document.getElementById("__config").textContent)
     const index = new URL("search/search_index.json", new URL(base, location.href)) // `/` and `/search` would be a host
-    const written = () => typeof __index !== "undefined"
-    while (disk && !written()) await new Promise(done => setTimeout(done, 100)) // its script may come after what is typed
+    // Its script may come after what is typed.
+    while (disk && typeof __index === "undefined") await new Promise(done => setTimeout(done, 100))
     return (disk ? await __index : await (await fetch(index)).json()).docs
   }
 

@@ -6,6 +6,7 @@ own `build/`, as a local run does.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import socket
@@ -14,7 +15,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -46,7 +47,8 @@ def differences(
         _require_ready(client, address, state)
         client.register_plugin(_one_at_a_time())
         token = uuid.uuid4().hex[:8]
-        leaving.enter_context(_given_up_when_silent(client))
+        watching = asyncio.run_coroutine_threadsafe(_given_up_when_silent(client), client.loop.asyncio_loop)
+        leaving.callback(watching.cancel)
         leaving.callback(client.unsubscribe_topic, "all")  # or the scheduler writes to who has gone
         client.subscribe_topic("all", _left(wanted))
         client.subscribe_topic(token, _heard(wanted))
@@ -85,26 +87,17 @@ def differences(
                 yield from _conclude(known, incident, task, ended.pop(task, {}), wanted)
 
 
-@contextmanager
-def _given_up_when_silent(client: Any) -> Iterator[None]:
+async def _given_up_when_silent(client: Any) -> None:
     """Ends the connection to a scheduler that no longer answers: a frozen host's stays open, and Dask would wait without end."""
-
-    def look() -> None:
-        while not over.wait(scheduler.PATIENCE):
-            try:
-                client.sync(client.scheduler.identity, callback_timeout=3 * scheduler.PATIENCE)
-            except Exception:  # it did not answer, or the connection is lost already
-                if not over.is_set() and client.scheduler_comm:
-                    client.loop.add_callback(client.scheduler_comm.comm.abort)
-                return
-
-    over = threading.Event()
-    looking = threading.Thread(target=look, daemon=True)
-    looking.start()
-    try:
-        yield
-    finally:
-        over.set()
+    answers = True
+    while answers:
+        await asyncio.sleep(scheduler.PATIENCE)
+        try:
+            await asyncio.wait_for(client.scheduler.identity(), 3 * scheduler.PATIENCE)
+        except Exception:  # it did not answer, or the connection is lost already
+            answers = False
+    if client.scheduler_comm:
+        client.scheduler_comm.comm.abort()
 
 
 def _conclude(

@@ -69,10 +69,8 @@ def _build(root: Path, take_along: Collection[str]) -> int:
     if editions and (lacking := book.missing()):
         print(lacking)
         editions = []
-    pages = {
-        language: _pages(root, language, CONFIG[language], language, [*editions, *({"offline"} & {*take_along})])
-        for language in CONFIG
-    }
+    beside = [name for name in (*editions, "offline") if name in take_along]
+    pages = {language: _pages(root, language, CONFIG[language], language, beside) for language in CONFIG}
     offline = {
         language: _pages(root, f"offline-{language}", OFFLINE[language], language, editions)
         for language in OFFLINE
