@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from readyonce.check import evidence
-from readyonce.data import catalog
+from readyonce.data import catalog, hashes
 from readyonce.data.reading import Problem
 from readyonce.lab import made_from
-from support.project import copy_of, edit
+from readyonce.pages.lab_book import LabBook
+from support.project import KNOWN, copy_of, edit
+from support.selection import git
 
 CURRENT = "snippets/RO-0003/evidence/current.json"
 RUN = "Run `readyonce verify RO-0003 --environment current --stale --write`, and look at what changed."
@@ -48,10 +50,14 @@ def told(root: Path) -> dict[str, tuple[str, str]]:
 
 
 def everywhere(root: Path) -> set[str]:
-    """The evidence of runs that has an address."""
-    paths = (root / "snippets").glob("RO-*/evidence/*.json")
-    stored = {path.relative_to(root).as_posix(): json.loads(path.read_bytes()) for path in paths}
-    return {name for name, evidence in stored.items() if evidence["runs"] and evidence.get("made_from")}
+    """The evidence of runs that has an address and that can be run again here."""
+    incidents = catalog.load(root).require_sound().incidents.values()
+    stored = {
+        incident.record(name).relative_to(root).as_posix(): evidence
+        for incident in incidents
+        for name, evidence in incident.evidence.items()
+    }
+    return {name for name, evidence in stored.items() if evidence.runs and evidence.made_from}
 
 
 def test_nothing_is_told_of_what_is_here(one):
@@ -194,3 +200,31 @@ def test_list_names_what_is_there(one, edited):
     assert told(one) == {
         "snippets/stale.txt": ("there is no evidence `RO-0003/evidence/nowhere.json`", "Delete this line.")
     }
+
+
+@pytest.mark.parametrize("environment", ["two-hosts", "nvidia-h100-80gb-hbm3"])
+def test_what_is_not_run_again_leads_to_the_files_that_it_was_run_with(one, edited, environment, monkeypatch):
+    """It is stale for nobody: the lab book names the older file, and the commit that has it."""
+
+    def shown() -> str:
+        known = catalog.load(one).require_sound()
+        incident = known.incidents["RO-0002"]
+        return "\n".join(LabBook(known, "en", incident).compared(incident.elsewhere[environment]))
+
+    monkeypatch.delenv("REPO_URL", raising=False)
+    path, commit = "snippets/RO-0002/repro.py", KNOWN.incidents["RO-0002"].elsewhere[environment].commit
+    edited(path, "\nimport ", "\nCHANGED = 1\nimport ")
+    assert not [name for name in told(one) if environment in name]
+    assert "An older version was used of: " in shown() and f"`repro.py` (`git show {commit[:10]}:{path}`)" in shown()
+    monkeypatch.setenv("REPO_URL", "https://forge.example/team/readyonce")
+    assert f"[`repro.py`](https://forge.example/team/readyonce/blob/{commit}/{path})" in shown()
+
+
+def test_a_commit_that_evidence_names_has_the_files_of_its_address(root, tmp_path):
+    stored = [(incident, one) for incident in KNOWN.incidents.values() for one in incident.elsewhere.values()]
+    assert stored and all(one.commit and one.made_from for _, one in stored)
+    for incident, one in stored:
+        for name in one.made_from.keys() & {path.name for path in incident.folder.iterdir()}:
+            then = tmp_path / name
+            then.write_text(git(root, "show", f"{one.commit}:snippets/{incident.id}/{name}"), encoding="utf-8")
+            assert hashes.of_file(then) == one.made_from[name], (incident.id, name)

@@ -33,6 +33,12 @@ def new_issue(repository: str) -> str:
     return repository and repository.rstrip("/") + form
 
 
+def version(repository: str, commit: str, path: str) -> str:
+    """The address of a file as a commit has it; nothing where the repository is not known."""
+    forge = repository and repository.rstrip("/") + ("/-" if "gitlab" in repository else "")
+    return forge and f"{forge}/blob/{commit}/{path}"
+
+
 def address(site: str, page: str, language: Language, section: str | None = None) -> str:
     """`page` as in `incidents/RO-0001/`; English stands at the top, Chinese under `zh/`."""
     return f"{site}{'' if language == 'en' else f'{language}/'}{page}" + (f"#{section}" if section else "")

@@ -442,6 +442,9 @@ class Run(Model):
 class Evidence(Model):
     environment: Environment
     made_from: dict[str, str] | None = None  # each input that decides how the runs end, and its hash; None: not known
+    commit: str | None = (
+        None  # which has those files; for evidence from elsewhere, which is not run again where they change
+    )
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
     unusable: list[Run] = []  # how they ended is recorded, and judges nothing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,20 @@ def differences(catalog: Catalog, incident: Incident, evidence: Evidence) -> lis
     stored, today = evidence.made_from or {}, address(catalog, incident, evidence)
     differ = [name for name in {**today, **stored} if stored.get(name) != today.get(name)]
     return [name for name in differ if name != WATCHED or evidence.environment.name == "current"]
+
+
+def commit(catalog: Catalog, incident: Incident) -> str | None:
+    """The commit that has an incident's files as they are; None where they were changed since, or there is no history."""
+    git = ["git", "-C", str(catalog.root)]
+    try:
+        changed = subprocess.run(
+            [*git, "status", "--porcelain", "--", str(incident.folder)], capture_output=True, text=True
+        )
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    except OSError:
+        return None
+    known = head.returncode == 0 and not any(line[3:].endswith(".py") for line in changed.stdout.splitlines())
+    return head.stdout.strip() if known else None
 
 
 def beside(catalog: Catalog, incident: Incident, stored: Evidence, evidence: Evidence) -> dict[str, str]:

@@ -315,10 +315,11 @@ def _store(
     print(f"{label}: wrote {recording.write(incident, evidence).relative_to(known.root)}", flush=True)
     if (on_gpu := [part.one_device for part in parts if part.one_device]) and len(on_gpu) == len(parts):
         runs = _in_order(incident, [run for partial in on_gpu for run in partial.runs])
-        print(
-            f"{label}: wrote {recording.write(incident, on_gpu[0].model_copy(update={'runs': runs})).relative_to(known.root)}",
-            flush=True,
-        )
+        one_device = on_gpu[0].model_copy(update={"runs": runs})
+        one_device.made_from = made_from.address(known, incident, one_device)
+        one_device.commit = made_from.commit(known, incident)
+        written = recording.write(incident, one_device)
+        print(f"{label}: wrote {written.relative_to(known.root)}", flush=True)
     return []
 
 

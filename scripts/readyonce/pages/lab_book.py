@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from readyonce.data import hashes
+from readyonce.data import hashes, links
 from readyonce.data.catalog import Variant
 from readyonce.data.links import in_environment, run_id
 from readyonce.data.markup import cite, code, number, percent, sections, table
@@ -146,13 +147,21 @@ class LabBook(IncidentPage):
         folder, stored = self.incident.folder, evidence.made_from or {}
         files = [name for name in stored if (folder / name).is_file()]
         older = [name for name in files if hashes.of_file(folder / name) != stored[name]]
-        links = self.joined("between", (f"[`{name}`](files.md#{name.replace('.', '-')})" for name in files))
+        shown = self.joined("between", (f"[`{name}`](files.md#{name.replace('.', '-')})" for name in files))
         if older:
-            yield self.say("made-from-older", files=links, older=self.joined("between", map(code, older)))
+            named = self.joined("between", (self._version(evidence.commit, name) for name in older))
+            yield self.say("made-from-older", files=shown, older=named)
         else:
-            yield self.say("made-from", links) if files else self.say("made-from-unknown")
+            yield self.say("made-from", shown) if files else self.say("made-from-unknown")
         if any(run.gradient_error and not run.worst for run in evidence.runs):
             yield self.say("older-scale", "../../concepts/right-gradients.md#comparison")
+
+    def _version(self, commit: str | None, name: str) -> str:
+        """A file as a commit has it: a link where the repository is known, else the command that shows it."""
+        path = f"snippets/{self.incident.id}/{name}"
+        if commit and (address := links.version(os.environ.get("REPO_URL", ""), commit, path)):
+            return f"[{code(name)}]({address})"
+        return f"{code(name)} ({code(f'git show {commit[:10]}:{path}')})" if commit else code(name)
 
     def cited(self) -> list[str]:
         return [cite(source, self.language) for source in sorted(self.incident.sources, key=lambda source: source.link)]
