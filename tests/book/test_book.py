@@ -174,3 +174,19 @@ def test_what_is_folded_is_opened_and_tabs_keep_their_labels():
     setter._clean(element)
     assert "".join(element.itertext()) == "MoreInside. andOnefirstTwosecond after"
     assert element.find(".//details") is None
+
+
+def test_a_chosen_book_has_the_articles_of_its_incidents(built, root, tmp_path, language):
+    """And nothing of the others; a link to one of these leads to no page of it."""
+    config = site.CONFIG[language]
+    shutil.copytree(root / "build" / "site" / language, tmp_path / "build" / "site" / language)
+    shutil.copy(root / config, tmp_path)
+    chosen = ("RO-0003", "RO-0014")
+    subprocess.run([*SET, language, NEWEST, config, setter.CHOSEN, *chosen], cwd=tmp_path, check=True)
+    path = setter.path(tmp_path, language, setter.CHOSEN)
+    titles = [title for level, title, _ in outline(path) if level == 1]
+    assert [title.split()[0] for title in titles] == list(chosen)
+    check_links(path)
+    check_accessible(path, language)
+    assert len(opened(path).pages) <= 2 + 2 * 4
+    assert squeezed(KNOWN.incidents["RO-0001"].meta.title[language]) not in "".join(texts_of(path, SHORT_MARGINS))

@@ -7,7 +7,7 @@ from readyonce.check import check
 from readyonce.cli import new as scaffold
 from readyonce.data import catalog
 from readyonce.publish import site
-from support.project import command
+from support.project import ROOT, command
 
 WORDS = {"TODO：": "", "TODO: ": "", "--todo": "--standalone", "0.0.0": "1.0.0", "owner/repository#1": "a/b#1"}
 
@@ -153,3 +153,44 @@ def test_new_refuses_what_is_there_and_what_is_no_id(copy):
         assert "this is no name" in command("new", "--error", no_name, root=copy).stderr
     assert "the file is there already" in command("new", "--error", "ddp-ready-twice", root=copy).stderr
     assert sorted(copy.rglob("*")) == before
+
+
+def test_what_is_noted_needs_a_source_and_no_script(copy, tmp_path):
+    """Ours and a team's: of cause and fix from sources, every command tells that nothing was run."""
+    folder = tmp_path / "ours"
+    ours, theirs = (
+        command("new", "--noted", root=copy),
+        command("new", "ACME-0001", "--noted", "--in", folder, root=copy),
+    )
+    assert ours.returncode == theirs.returncode == 0, ours.stderr + theirs.stderr
+    assert "verify" not in ours.stdout + theirs.stdout  # there is nothing to run
+    id = scaffold.next_id(ROOT / "snippets")
+    for files in (
+        (copy / f"snippets/{id}/incident.yml", copy / f"docs/en/incidents/{id}.md"),
+        (folder / "ACME-0001").iterdir(),
+    ):
+        for path in files:
+            text = path.read_text(encoding="utf-8").replace("owner/repository#1", "a/b#1")
+            path.write_text(re.sub("TODO:? ?", "Words ", re.sub(" # TODO.*", "", text)), encoding="utf-8")
+    command("render", root=copy)
+    told = command("check", "--with", folder, root=copy)
+    assert told.returncode == 1 and told.stderr.count("the section {#cause} links no source") == 3, told.stderr
+    assert f"{folder}/ACME-0001/en.md:13: " in told.stderr  # in their file once, in ours once for each language
+    for path in (copy / f"docs/en/incidents/{id}.md", folder / "ACME-0001/en.md"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(text.replace("three sentences.", "[three](https://example.com/) sentences."), encoding="utf-8")
+    command("render", root=copy)
+    assert command("check", "--with", folder, root=copy).returncode == 0
+    log = tmp_path / "train.log"
+    log.write_text("RuntimeError: Expected to mark a variable ready only once.", encoding="utf-8")
+    site = {"SITE_URL": "https://wiki.example/"}
+    for arguments, says in (
+        (("list",), "ACME-0001  Words short (noted, not run here)"),
+        (("explain", "ACME-0001"), "Nothing was run here: cause and fix are from sources."),
+        (("diagnose", log), "ACME-0001"),
+        (("link", "ACME-0001"), "https://wiki.example/incidents/ACME-0001/"),
+    ):
+        plain = command(*arguments, root=copy, environment=site)
+        assert says not in plain.stdout, plain.stdout
+        both = command(*arguments, "--with", folder, root=copy, environment=site)
+        assert says in both.stdout, both.stdout + both.stderr

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from readyonce.check import check
-from readyonce.data import catalog, overlay, project
+from readyonce.data import catalog, overlay, project, reading
 from readyonce.data.reading import CatalogError
 from readyonce.publish import render
 from readyonce.rules import diagnose
@@ -118,6 +118,18 @@ def test_what_was_run_in_the_tree_is_taken_back(copy, theirs):
     assert overlay.store(tree, theirs) == []
     (tree / "snippets/ACME-0001/minimal.json").write_text("{}", encoding="utf-8")
     assert overlay.store(tree, theirs) == [record] and record.read_text(encoding="utf-8") == "{}"
+
+
+def test_what_check_finds_in_their_article_is_told_with_the_line_of_their_file(copy, theirs):
+    """The tree has front matter above it, and shows it in the other language too: the fault is told once."""
+    article = theirs / "ACME-0001/en.md"
+    article.write_text(ARTICLE.replace("(RO-0014.md)", "(RO-9999.md)"), encoding="utf-8")
+    tree = overlay.compose(copy, theirs)
+    render.write(catalog.load(tree).require_sound())
+    found = overlay.as_named(check.problems(catalog.load(tree)), tree, theirs)
+    (problem,) = reading.in_order(found)
+    line = ARTICLE[: ARTICLE.index("(RO-0014.md)")].count("\n") + 1
+    assert (problem.file, problem.line) == (str(article), line) and "RO-9999.md" in problem.what
 
 
 def our_prefix(folder):

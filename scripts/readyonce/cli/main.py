@@ -9,12 +9,13 @@ import importlib
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from readyonce import __version__
 from readyonce.cli.output import DIFFERENT, GOOD, USAGE, composed, count, project_root, usage
-from readyonce.cli.table import COMMANDS, NEED_THE_PROJECT, READ_FILES, Command
+from readyonce.cli.table import COMMANDS, IN_A_WHEEL, NEED_THE_PROJECT, READ_FILES, Command
 from readyonce.data import project
 from readyonce.data.inputs import Unusable
 from readyonce.data.terminal import printable
@@ -53,15 +54,17 @@ def main(arguments: list[str] | None = None) -> int:
         print(printable(f"readyonce: {place}{error.strerror}. {remedy or 'Look at that file.'}"), file=sys.stderr)
         return USAGE
     except Exception as error:
-        return _problems(error)
+        return _problems(error, getattr(options, "overlay", None))
 
 
 def _run(options: argparse.Namespace) -> int:
     """Import a command's module only now: the catalogue costs more than a whole diagnosis."""
     with contextlib.ExitStack() as held:
-        if options.command in NEED_THE_PROJECT:
-            root = project_root(options.command)
-            if folder := getattr(options, "overlay", None):
+        folder = getattr(options, "overlay", None)
+        if folder or options.command in NEED_THE_PROJECT:
+            carries = options.command in IN_A_WHEEL or (folder is not None and options.command != "verify")
+            root = project_root(options.command, carries)
+            if folder:
                 os.environ["READYONCE_ROOT"] = str(held.enter_context(composed(root, folder)))
                 if options.command == "serve":  # it goes on beside the others, and shows what they bring up to date
                     held.close()
@@ -80,8 +83,8 @@ def _to_install(error: ModuleNotFoundError, command: str) -> SystemExit:
     )
 
 
-def _problems(error: Exception) -> int:
-    """Tell what is wrong with the project's files; any other error is raised again."""
+def _problems(error: Exception, folder: str | None) -> int:
+    """Tell what is wrong with the project's files, or with those of a team's folder; any other error is raised again."""
     if not (root := project.find()):
         raise error
     from readyonce.check import check as checks
@@ -89,6 +92,10 @@ def _problems(error: Exception) -> int:
 
     if not isinstance(error, CatalogError):
         error = checks.or_raise(root, error)
+    if folder:
+        from readyonce.data import overlay
+
+        error = CatalogError(overlay.as_named(error.problems, root, Path(folder)))
     print(printable(str(error)), file=sys.stderr)
     print(f"\n{count(len(error.problems), 'problem')}.", file=sys.stderr)
     return DIFFERENT

@@ -16,12 +16,16 @@ from readyonce.data.schema import INCIDENT_ID, OURS
 from readyonce.diagnose import engine, inputs
 
 SKELETON = Path(__file__).with_name("skeleton")
-Form = Literal["short", "judged", "theirs"]
+Form = Literal["short", "noted", "judged", "theirs", "noted by them"]
 PLACES: dict[Form, dict[str, str]] = {
     "short": {
         "incident.short.yml": "snippets/{id}/incident.yml",
         "minimal.py": "snippets/{id}/minimal.py",
         "article.short.md": "docs/{language}/incidents/{id}.md",
+    },
+    "noted": {
+        "incident.short.yml": "snippets/{id}/incident.yml",
+        "article.noted.md": "docs/{language}/incidents/{id}.md",
     },
     "judged": {
         "incident.yml": "snippets/{id}/incident.yml",
@@ -38,11 +42,10 @@ PLACES: dict[Form, dict[str, str]] = {
         "minimal.py": "{id}/minimal.py",
         "article.short.md": "{id}/{language}.md",
     },
-}
-FAMILY_PLACES: dict[Form, str] = {
-    "short": "snippets/errors/{}.yml",
-    "judged": "snippets/errors/{}.yml",
-    "theirs": "errors/{}.yml",
+    "noted by them": {
+        "incident.short.yml": "{id}/incident.yml",
+        "article.noted.md": "{id}/{language}.md",
+    },
 }
 
 
@@ -88,10 +91,9 @@ def create(
 ) -> list[str]:
     """Write every file that an incident needs below `root`, and that of its new error; nothing where a name is none, or a
     file is there. Returns their names."""
-    if not re.fullmatch(INCIDENT_ID, id, re.ASCII) or (form == "theirs") == id.startswith(f"{OURS}-"):
-        remedy = (
-            "Take a prefix of your own: ACME-0001." if form == "theirs" else "An id is RO- and four digits: RO-0042."
-        )
+    theirs = form in ("theirs", "noted by them")
+    if not re.fullmatch(INCIDENT_ID, id, re.ASCII) or theirs == id.startswith(f"{OURS}-"):
+        remedy = "Take a prefix of your own: ACME-0001." if theirs else "An id is RO- and four digits: RO-0042."
         raise CatalogError([Problem(id, 1, "this is no id", remedy)])
     if error is not None and not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", error):
         raise CatalogError([Problem(error, 1, "this is no name", "Small letters and digits, joined by `-`.")])
@@ -105,7 +107,7 @@ def create(
         raise CatalogError([Problem(id, 1, "the log shows an error that no family has", remedy)])
     targets = {name: root / place.format(id=id, language=language) for name, place in PLACES[form].items()}
     if error:
-        targets["error.yml"] = root / FAMILY_PLACES[form].format(error)
+        targets["error.yml"] = root / ("" if theirs else "snippets") / "errors" / f"{error}.yml"
     there = [str(path.relative_to(root)) for path in targets.values() if path.exists()]
     if there:
         remedy = "Names are never reused: take another, or leave the id out and get the next free one."

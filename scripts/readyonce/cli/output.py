@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,9 +27,13 @@ def ended(code: int, faults: list[str]) -> int:
     return USAGE if faults else code
 
 
-def project_root(command: str) -> Path:
-    """The project's folder; a command that works on the project's files ends where there is none."""
+def project_root(command: str, carries: bool = False) -> Path:
+    """The project's folder. Where there is none, commands that make a wiki take what the wheel carries; others end."""
     if root := project.find():
+        return root
+    if carries and (root := project.carried()):
+        say(f"No checkout is here: the wiki that this release carries is in {root}.")
+        os.environ["READYONCE_ROOT"] = str(root)
         return root
     raise usage(
         f"`readyonce {command}` works on the project's files, and there are none here. "

@@ -35,7 +35,10 @@ def _port(text: str) -> int:
 
 
 READ_FILES = ("diagnose", "triage", "lint")  # any files that are named
-NEED_THE_PROJECT = ("run", "verify", "count", "check", "render", "new", "site", "serve")  # the others: compiled data
+# The others read compiled data; beside a team's folder they need the project too.
+NEED_THE_PROJECT = ("run", "verify", "count", "check", "render", "new", "site", "serve", "book")
+
+IN_A_WHEEL = ("check", "site", "serve", "book")  # of these, what the wheel carries is enough for
 
 _ID = _argument("id", "ID")
 _LANG = _argument("--lang", None, "language of the words (default: en)", choices=LANGUAGES, default="en")
@@ -67,18 +70,18 @@ _PATHS = (
 # fmt: off
 COMMANDS = {
     "list": Command("stored.list_", "Lists the incidents.",
-        ["", "--lang zh", "--json"],
-        [_flag("--json", "everything, for programs"), _LANG]),
+        ["", "--lang zh", "--json", "--with ../our-incidents"],
+        [_flag("--json", "everything, for programs"), _WITH, _LANG]),
     "explain": Command("stored.explain", "Shows an incident's article, or an error, in the terminal.",
-        ["RO-0001", "RO-0001 --lang zh", "ddp-ready-twice"],
-        [_ID, _LANG]),
+        ["RO-0001", "RO-0001 --lang zh", "ddp-ready-twice", "ACME-0001 --with ../our-incidents"],
+        [_ID, _WITH, _LANG]),
     "diagnose": Command("diagnose.diagnose", "Finds the error in a log, and what to do first. Nothing is sent anywhere.",
         ["train.log", "logs/ 'rank*.log.gz' --format json", "- < train.log", "train.log --format markdown --lang zh",
-         "--github-event event.json"],
+         "train.log --with ../our-incidents", "--github-event event.json"],
         [_argument("files", "FILE", "files, folders, globs, .gz; `-` or none: standard input", nargs="*"),
          _argument("--format", None, "json: one object for each input, a line each", choices=("text", "json", "markdown")),
          _argument("--lang", None, "language of the words (default: en; of an issue, its own)", choices=LANGUAGES),
-         _argument("--github-event", "FILE", "an event of a newly opened issue: prints the comment for it")],
+         _WITH, _argument("--github-event", "FILE", "an event of a newly opened issue: prints the comment for it")],
         _DIAGNOSE_NOTES),
     "triage": Command("triage.triage",
         "Finds in the logs of many jobs which rank failed first, with what, and which jobs failed alike.",
@@ -89,7 +92,7 @@ COMMANDS = {
          _argument("--out", "FILE", "write there, not to standard output"),
          _argument("--on", "ADDRESS",
              "of a Dask scheduler: read on its workers, which must see the same paths, and need the same package"),
-         _argument("--since", "FILE", "the last report, as jsonl: marks what is new"), _LANG],
+         _argument("--since", "FILE", "the last report, as jsonl: marks what is new"), _WITH, _LANG],
         _TRIAGE_NOTES),
     "lint": Command("lint.lint",
         "Judges a launch before it starts, by the stored runs: scripts, configurations, a command line. Runs nothing of it.",
@@ -136,18 +139,24 @@ COMMANDS = {
         ["", "--check"],
         [_flag("--check", "write nothing; fail when something committed is out of date")]),
     "new": Command("wiki.new", "Makes the files of a new incident: a short one, which a script of 40 lines proves.",
-        ["", "--log train.log", "--log train.log --error nccl-closed", "ACME-0001 --in ../our-incidents", "RO-0042 --judged"],
+        ["", "--log train.log", "--log train.log --error nccl-closed", "ACME-0001 --in ../our-incidents", "--noted", "RO-0042 --judged"],
         [_argument("id", "ID", "without it the next free one", nargs="?"),
          _argument("--log", "FILE", "takes the error from a log; `-`: standard input"),
          _argument("--error", "NAME", "makes the file of a new error too, and names it in the incident"),
          _argument("--in", "FOLDER", "a team's own incident, in a folder of theirs beside the project", dest="inside"),
+         _flag("--noted", "one that cannot be run here: cause and fix from sources, no script"),
          _flag("--judged", "one with variants, claims and a lab book, in both languages"), _LANG]),
     "link": Command("stored.link", "Prints a link to an incident or one of its sections; SITE_URL names the public address.",
-        ["RO-0003", "RO-0003 --section fix --for github", "RO-0003 --section fix --for jira --lang zh"],
-        [_ID, _argument("--section", "NAME", "a heading's id: error, fix, cause ..."),
+        ["RO-0003", "RO-0003 --section fix --for github", "RO-0003 --section fix --for jira --lang zh",
+         "ACME-0001 --with ../our-incidents"],
+        [_ID, _argument("--section", "NAME", "a heading's id: error, fix, cause ..."), _WITH,
          _argument("--for", None, "its form (default: the address)", dest="tracker", choices=FORMS), _LANG]),
     "site": Command("wiki.site", "Builds the wiki, both languages, with the book and the offline copy, into site/.",
         ["", "--with ../our-incidents"], [_WITH]),
+    "book": Command("wiki.book", "Sets the pages of some incidents as one PDF, for a private copy or a printer.",
+        ["RO-0001 RO-0007", "ACME --with ../our-incidents --lang zh --out ours.pdf"],
+        [_argument("ids", "ID", "of an incident, or a prefix: all incidents that have it", nargs="+"), _WITH,
+         _argument("--out", "FILE", "write there (default: incidents.pdf)", default="incidents.pdf"), _LANG]),
     "serve": Command("wiki.serve", "Builds the wiki, serves it on this machine, and rebuilds what changes.",
         ["", "--port 8001", "--with ../our-incidents"],
         [_WITH, _argument("--port", None, "0 takes a free one (default: 8000)", type=_port, default=8000),

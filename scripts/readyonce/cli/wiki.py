@@ -1,4 +1,4 @@
-"""The commands that make and serve the wiki: `render`, `new`, `site`, `serve`."""
+"""The commands that make and serve the wiki: `render`, `new`, `site`, `book`, `serve`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import gc
 from pathlib import Path
 
 from readyonce.cli import new as scaffold
-from readyonce.cli.output import DIFFERENT, GOOD
-from readyonce.data import catalog, overlay
+from readyonce.cli.output import DIFFERENT, GOOD, usage
+from readyonce.data import catalog, overlay, project
 from readyonce.data.terminal import printable
 from readyonce.publish import render, rule_cache
 from readyonce.publish import site as builder
@@ -31,13 +31,18 @@ def new(options: argparse.Namespace) -> int:
     if options.inside:
         return _new_of_theirs(options, seen)
     id = options.id or scaffold.next_id(root / "snippets")
-    form: scaffold.Form = "judged" if options.judged else "short"
+    form: scaffold.Form = "judged" if options.judged else "noted" if options.noted else "short"
     for path in scaffold.create(root, id, options.error, form, seen, options.lang):
         print(f"wrote {path}")
     for path in render.write(catalog.load(root).require_sound()):
         print(f"brought {path} up to date")
-    print(f"\nReplace every TODO, then: readyonce verify {id} --write && readyonce check")
+    print(f"\nReplace every TODO, then: {_then(options, id)}readyonce check")
     return GOOD
+
+
+def _then(options: argparse.Namespace, id: str, overlay: str = "") -> str:
+    """The command that proves it; of what is only noted nothing is run."""
+    return "" if options.noted else f"readyonce verify {id} --write{overlay} && "
 
 
 def _said(seen: scaffold.Seen) -> str:
@@ -49,19 +54,37 @@ def _said(seen: scaffold.Seen) -> str:
 def _new_of_theirs(options: argparse.Namespace, seen: scaffold.Seen | None) -> int:
     folder = Path(options.inside)
     id = options.id or scaffold.their_next_id(folder)
-    for path in scaffold.create(folder, id, options.error, "theirs", seen, options.lang):
+    form: scaffold.Form = "noted by them" if options.noted else "theirs"
+    for path in scaffold.create(folder, id, options.error, form, seen, options.lang):
         print(f"wrote {folder / path}")
-    print(
-        f"\nReplace every TODO, then: readyonce verify {id} --write --with {folder} && readyonce check --with {folder}"
-    )
+    overlay = f" --with {folder}"
+    print(f"\nReplace every TODO, then: {_then(options, id, overlay)}readyonce check{overlay}")
     return GOOD
 
 
 def site(options: argparse.Namespace) -> int:
-    code = builder.build(catalog.find_root())
+    root = catalog.find_root()
+    code = builder.build(root)
     if options.overlay:
-        print(f"Both are one wiki in {overlay.PLACE / 'site'}.")
+        print(f"Both are one wiki in {root / 'site'}.")
     return code
+
+
+def book(options: argparse.Namespace) -> int:
+    known = catalog.load(catalog.find_root()).require_sound()
+    for named in options.ids:
+        if not any(_is_named(id, named) for id in known.incidents):
+            raise usage(f"there is no incident {named}. There are: {', '.join(known.incidents)}")
+    ids = [id for id in known.incidents if any(_is_named(id, named) for named in options.ids)]
+    if (made := builder.book_of(known, ids, options.lang)) is None:
+        return DIFFERENT
+    project.write_whole(Path(options.out), made.read_bytes())
+    print(f"{options.out}: {', '.join(ids)}")
+    return GOOD
+
+
+def _is_named(id: str, named: str) -> bool:
+    return id == named or id.rpartition("-")[0] == named
 
 
 def serve(options: argparse.Namespace) -> int:

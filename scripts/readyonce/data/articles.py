@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 SECTIONS = ("fix", "case", "error", "cause", "claims", "otherwise", "affected", "look-alikes")
 SHORT = ("fix", "minimal", "case", "cause")  # of a short incident
+NOTED = ("fix", "case", "cause")  # of one without a script
 LAB_BOOK = ("reproduce", "runs", "evidence")  # of the page beside it
 
 _HEADING = re.compile(r"(.*?)(?: *\{#([\w-]+)[^}]*\})? *")

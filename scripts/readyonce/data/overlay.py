@@ -7,12 +7,13 @@ of theirs in `errors/`. Nothing of it is written into the project, so an update 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from readyonce.data.catalog import MINIMAL_RUNS
@@ -42,12 +43,36 @@ def compose(root: Path, folder: Path) -> Path:
     for path in tree.iterdir() if tree.is_dir() else ():
         if path != kept:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-    for name in (*SHARED, *(path.name for path in root.glob("mkdocs*.yml"))):
-        for source in _files(root / name):
-            _put(source, tree / source.relative_to(root))
+    for source in shared(root):
+        _put(source, tree / source.relative_to(root))
     for source, target in theirs.items():
         _put(source, tree / target)
     return tree
+
+
+def shared(root: Path) -> Iterator[Path]:
+    """Each file of the project that a wiki is made of."""
+    for name in (*SHARED, *(path.name for path in root.glob("mkdocs*.yml"))):
+        yield from _files(root / name)
+
+
+def as_named(problems: Iterable[Problem], tree: Path, folder: Path) -> list[Problem]:
+    """Problems of the tree with each file of theirs named as it lies in their folder, and the line as it is there."""
+    theirs: dict[str, Path] = {}
+    for source, target in _theirs(folder) if folder.is_dir() else ():
+        theirs[str(target)] = source
+        if target.parts[0] == "docs":  # what the other language shows until it has an article of its own
+            for language in LANGUAGES:
+                theirs.setdefault(str(Path("docs", language, *target.parts[2:])), source)
+    found = []
+    for problem in problems:
+        if (lies := theirs.get(problem.file)) is not None:
+            with contextlib.suppress(OSError):  # of an article the tree has the front matter above it
+                above = (tree / problem.file).read_bytes().count(b"\n") - lies.read_bytes().count(b"\n")
+                problem = dataclasses.replace(problem, line=max(1, problem.line - above))
+            problem = dataclasses.replace(problem, file=str(lies))
+        found.append(problem)
+    return found
 
 
 def follow(tree: Path, folder: Path, every: float = 1.0) -> threading.Thread:

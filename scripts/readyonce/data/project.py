@@ -15,6 +15,7 @@ Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
 INCIDENT_FOLDERS = "[A-Z]*-[0-9][0-9][0-9][0-9]"  # as a glob
 PACKED = Path(__file__).parents[1] / "packed"  # what a wheel carries of the project; `publish.rule_cache` writes it
+PROJECT = PACKED / "project.tar.xz"  # and the files that a wiki is made of
 
 
 def find() -> Path | None:
@@ -26,6 +27,35 @@ def find() -> Path | None:
         if (folder / "snippets" / "errors").is_dir() and (folder / "docs").is_dir():
             return folder
     return None
+
+
+def is_named() -> bool:
+    """Whether somebody says which project is meant."""
+    return "READYONCE_ROOT" in os.environ
+
+
+def carried() -> Path | None:
+    """What the wheel carries of the project, unpacked into the user's cache; None where this is no wheel."""
+    if not PROJECT.is_file():
+        return None
+    import hashlib  # most commands need none of these
+    import io
+    import shutil
+    import tarfile
+
+    data = PROJECT.read_bytes()
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = caches / "readyonce" / hashlib.sha256(data).hexdigest()[:16]
+    with one_at_a_time(folder):
+        if not folder.is_dir():
+            fresh = folder.with_suffix(".new")
+            shutil.rmtree(fresh, ignore_errors=True)  # of one that was killed
+            with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+                if hasattr(tarfile, "data_filter"):  # from Python 3.11.4 on
+                    archive.extraction_filter = staticmethod(tarfile.data_filter)
+                archive.extractall(fresh)
+            fresh.rename(folder)
+    return folder
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -1,9 +1,10 @@
 """Makes the books: the built pages of one language as PDFs.
 
 The short one has the pages that `extra: book:` of the configuration names, the first of them as its first chapter, and of what
-is folded on the screen only the headings. The whole one has every page in the order of the navigation, with all unfolded.
+is folded on the screen only the headings. The whole one has every page in the order of the navigation, with all unfolded. A chosen
+one has the articles of some incidents, as they are in the short one.
 
-Run as `python -m readyonce.publish.book LANGUAGE DATE CONFIG EDITION`, so that they are set side by side.
+Run as `python -m readyonce.publish.book LANGUAGE DATE CONFIG EDITION [ID...]`, so that they are set side by side.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 STYLE = Path(__file__).with_name("book.css")
 SHORT, WHOLE = EDITIONS = ("short", "whole")
+CHOSEN = "chosen"
 UNKNOWN = "00"  # a page's number before the first layout: as wide as most
 PACKAGES = "libpangoft2-1.0-0 fonts-noto-cjk fonts-open-sans"
 
@@ -86,8 +88,13 @@ def name(language: Language, edition: str) -> str:
     return f"readyonce-{language}.pdf" if edition == SHORT else f"readyonce-{language}-{edition}.pdf"
 
 
-def write(root: Path, language: Language, date: str, config_file: str, edition: str) -> Path:
-    """Set a book from `build/site/<language>`; returns its path."""
+def path(root: Path, language: Language, edition: str) -> Path:
+    """Where a book is made."""
+    return root / "build" / "book" / edition / name(language, edition)
+
+
+def write(root: Path, language: Language, date: str, config_file: str, edition: str, *ids: str) -> Path:
+    """Set a book from `build/site/<language>`, a chosen one of the incidents with these ids; returns its path."""
     from weasyprint import CSS, HTML
     from weasyprint.urls import URLFetcher
 
@@ -98,6 +105,8 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
     chapters = list(_chapters(built, config["nav"]))
     if edition == SHORT:
         chapters = _short(chapters, config["extra"]["book"])
+    elif edition == CHOSEN:
+        chapters = [Chapter("", 1, _address(f"incidents/{id}.md"), f"incidents/{id}.md") for id in ids]
     for chapter in chapters:
         _read(chapter, built)
     document = HTML(
@@ -108,15 +117,16 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
     head, body = document.etree_element
     SubElement(head, "title").text = config["site_name"]
     SubElement(head, "meta", name="description", content=config["site_description"])
+    edition, kind = (SHORT if ids else edition), edition  # how it is set, and what it is called
     body.set("class", edition)
-    body.append(_cover(config, language, date, edition))
+    body.append(_cover(config, say(f"book {kind}", language, ids=", ".join(ids)), language, date))
     body.append(_contents(chapters, language))
     pages = {chapter.address: chapter for chapter in chapters if chapter.address is not None}
     if edition == SHORT:
         _shorten(chapters, language)
     for chapter in chapters:
         body.append(_section(chapter, pages, built, language, edition))
-    target = root / "build" / "book" / edition / name(language, edition)
+    target = path(root, language, kind)
     target.parent.mkdir(parents=True, exist_ok=True)
     pdf = _laid_out(document, CSS(filename=STYLE)).write_pdf(pdf_variant="pdf/ua-1")
     if said.lines:
@@ -244,11 +254,11 @@ def _read(chapter: Chapter, built: Path) -> None:
     chapter.title = f"{name} · {title}" if re.fullmatch(r"RO-\d+", name) else title
 
 
-def _cover(config: dict[str, Any], language: Language, date: str, edition: str) -> Element:
+def _cover(config: dict[str, Any], what: str, language: Language, date: str) -> Element:
     cover = Element("section", {"class": "cover"})
     SubElement(cover, "p", {"class": "title"}).text = config["site_name"]
     SubElement(cover, "p", {"class": "subtitle"}).text = config["site_description"]
-    SubElement(cover, "p", {"class": "subtitle"}).text = say(f"book {edition}", language)
+    SubElement(cover, "p", {"class": "subtitle"}).text = what
     SubElement(cover, "p", {"class": "edition"}).text = say("edition", language, version=__version__, date=date)
     SubElement(cover, "p", {"class": "licence"}).text = config["copyright"]
     return cover

@@ -50,7 +50,7 @@ class Compiled(NamedTuple):
 
     def text(self, fresh: bool = False) -> str:
         """The text that the wheel carries, else the project's. Raises `Unusable` where there is neither."""
-        if not fresh and (carried := PACKED / self.name).is_file():
+        if not (fresh or project.is_named()) and (carried := PACKED / self.name).is_file():
             return carried.read_text(encoding="utf-8")
         if (root := project.find()) is None:
             raise Unusable("there is nothing to read here. Run it in the project's folder, or install the wheel")
@@ -122,7 +122,8 @@ def link_targets(id: str) -> dict[str, Any]:
 
 def incidents() -> list[str]:
     """The ids of all that there are articles of."""
-    carried, root = {path.name.partition(".")[0] for path in PACKED.glob(f"{INCIDENT_FOLDERS}.*.txt")}, project.find()
+    packed = () if project.is_named() else PACKED.glob(f"{INCIDENT_FOLDERS}.*.txt")
+    carried, root = {path.name.partition(".")[0] for path in packed}, project.find()
     here = {path.name for path in (root / "snippets").glob(INCIDENT_FOLDERS)} if root else set()
     if not carried and not here:
         raise Unusable("there are no incidents here. Run it in the project's folder, or install the wheel")
@@ -212,7 +213,9 @@ def _pages(id: str, language: str) -> list[str]:
 
 def write_data(root: Path, folder: Path) -> None:
     """What a wheel must carry for the commands that read compiled data."""
-    from readyonce.data import words
+    import tarfile
+
+    from readyonce.data import overlay, words
 
     known = _known(root)
     site, repository = (os.environ.get(name) for name in ("SITE_URL", "REPO_URL"))
@@ -224,3 +227,9 @@ def write_data(root: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+    with tarfile.open(folder / project.PROJECT.name, "w:xz", preset=9) as archive:
+        for path in sorted(overlay.shared(root)):
+            entry = archive.gettarinfo(path, path.relative_to(root).as_posix())
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""  # the same bytes each time
+            with path.open("rb") as file:
+                archive.addfile(entry, file)

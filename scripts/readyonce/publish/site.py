@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 from readyonce.check import check
 from readyonce.data import catalog, history, links, project, reading
+from readyonce.data.inputs import Unusable
 from readyonce.data.project import Language
 from readyonce.data.terminal import printable
 from readyonce.publish import book, csp, postprocess, render
@@ -48,6 +49,20 @@ def build(root: Path, take_along: Collection[str] = TAKE_ALONG) -> int:
     """
     with _alone(root):
         return _build(root, take_along)
+
+
+def book_of(known: catalog.Catalog, ids: Collection[str], language: Language) -> Path | None:
+    """The book of some incidents, with their pages as the wiki has them. None where one does not build, which is told.
+
+    Raises `Unusable` where what sets books is not installed."""
+    if lacking := book.missing():
+        raise Unusable(lacking)
+    root = known.root
+    with _alone(root):
+        render.write(known)
+        pages = _pages(root, language, CONFIG[language], language, [])
+        made = _book(root, known, language, pages, book.CHOSEN, *ids)
+        return made.output if _make(root, [pages]) and _make(root, [made]) else None
 
 
 def _alone(root: Path) -> contextlib.AbstractContextManager[None]:
@@ -159,11 +174,11 @@ def _pages(root: Path, name: str, config: str, language: Language, downloads: li
     return Part(name, command, root / "build" / "site" / name, digest.hexdigest(), settings)
 
 
-def _book(root: Path, known: catalog.Catalog, language: Language, pages: Part, edition: str) -> Part:
+def _book(root: Path, known: catalog.Catalog, language: Language, pages: Part, edition: str, *ids: str) -> Part:
     date = max(
         evidence.environment.date for incident in known.incidents.values() for evidence in incident.evidence.values()
     )
-    digest = hashlib.sha256(f"{pages.digest} {date}".encode())
+    digest = hashlib.sha256(" ".join([pages.digest, date, *ids]).encode())
     package = Path(__file__).parents[1]
     for path in (
         *sorted(package.glob("publish/book*.*")),
@@ -172,9 +187,8 @@ def _book(root: Path, known: catalog.Catalog, language: Language, pages: Part, e
         *sorted(package.glob("data/words*.*")),
     ):
         digest.update(path.read_bytes())
-    command = [sys.executable, "-m", "readyonce.publish.book", language, date, CONFIG[language], edition]
-    output = root / "build" / "book" / edition / book.name(language, edition)
-    return Part(f"book-{language}-{edition}", command, output, digest.hexdigest())
+    command = [sys.executable, "-m", "readyonce.publish.book", language, date, CONFIG[language], edition, *ids]
+    return Part(f"book-{language}-{edition}", command, book.path(root, language, edition), digest.hexdigest())
 
 
 def _make(root: Path, parts: list[Part], runs: Collection[str] = ()) -> bool:
