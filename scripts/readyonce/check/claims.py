@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -242,3 +243,50 @@ def claim_measures_nothing(catalog: Catalog) -> Iterator[Problem]:
                     yield stated.problem(
                         "measured", what, f"Let the repro's `run` return `{measured.quantity}`. {again}"
                     )
+
+
+MOST_ROWS, MOST_WORDS, MOST_CHARACTERS = 4, 12, 30  # of a kind; of a condition in English, and in Chinese
+
+
+def row_that_is_no_instruction(catalog: Catalog) -> Iterator[Problem]:
+    """An article has more lines of a kind than a reader takes in, a condition that is too long, or a line without advice.
+
+    A reader in trouble follows a line only if its condition is in sight.
+    Remedy: keep the four that readers need most, and say each condition in a few words.
+    """
+    for incident in catalog.incidents.values():
+        rows = [stated for stated in _stated(catalog) if stated.incident is incident and stated.claim.row]
+        for kind in ("yes", "only if", "no"):
+            for stated in [stated for stated in rows if stated.claim.advice == kind][MOST_ROWS:]:
+                yield stated.problem("row", f"is the fifth line or more of advice `{kind}`", "Take its `row:` out.")
+        for stated in rows:
+            only_if = stated.claim.row.only_if if stated.claim.row else None
+            if stated.claim.advice is None:
+                yield stated.problem("row", "has a line and no `advice:`", "Take `row:` out, or say the advice.")
+            elif (stated.claim.advice == "only if") != (only_if is not None):
+                remedy = "A line has `only_if:` where its advice is `only if`, and nowhere else."
+                yield stated.problem("row", f"has advice `{stated.claim.advice}`, and its line another", remedy)
+            elif only_if and (len(only_if["en"].split()) > MOST_WORDS or _seen(only_if["zh"]) > MOST_CHARACTERS):
+                remedy = f"At most {MOST_WORDS} words in English, and {MOST_CHARACTERS} characters in Chinese."
+                yield stated.problem("row", "has a long condition", remedy)
+
+
+def _seen(text: str) -> int:
+    """How long a Chinese text is, with a piece of code as one character."""
+    return len(re.sub("`[^`]*`", "码", text))
+
+
+def row_that_fails_in_its_setting(catalog: Catalog) -> Iterator[Problem]:
+    """In the setting of its incident, what a line says to do does not hold in every run, or what it warns of does.
+
+    A reader follows the line as it stands.
+    Remedy: say another line, or name the condition.
+    """
+    for stated, _ in _judged(catalog):
+        advice = stated.claim.advice
+        if stated.claim.row is None or advice == "only if":
+            continue
+        verdict = judge(catalog, stated.claim, stated.incident.meta.setting).verdict
+        if verdict == ("depends" if advice == "yes" else "holds") or (advice == "yes" and verdict == "fails"):
+            what = f"has verdict `{verdict}` in the setting of {stated.incident.id}, and its line says `{advice}`"
+            yield stated.problem("row", what, "Say another line, name the condition, or make `setting:` narrower.")

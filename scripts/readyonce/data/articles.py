@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from markdown_it.rules_block import StateBlock
     from markdown_it.token import Token
 
-SECTIONS = ("fix", "case", "error", "cause", "claims", "otherwise", "affected", "look-alikes")
+SECTIONS = ("fix", "case", "error", "cause", "claims", "affected", "look-alikes")
 SHORT = ("fix", "minimal", "case", "cause")  # of a short incident
 NOTED = ("fix", "case", "cause")  # of one without a script
 LAB_BOOK = ("reproduce", "runs", "evidence")  # of the page beside it

@@ -313,8 +313,8 @@ class Catalog:
     _family_of: dict[str, str | None] = field(default_factory=dict)
 
     def is_files_page(self, path: PurePath) -> bool:
-        """Whether `readyonce render` writes this page as a whole: all files of an incident."""
-        return path.name == "files.md" and path.parent.name in self.incidents
+        """Whether `readyonce render` writes this page as a whole: all files of an incident, or all its claims."""
+        return path.name in ("files.md", "claims.md") and path.parent.name in self.incidents
 
     def is_generated(self, path: PurePath) -> bool:
         """Whether `readyonce render` writes this page as a whole."""

@@ -182,6 +182,15 @@ class When(Model):
     """The same condition in words."""
 
 
+class Row(Model):
+    """A claim as its article says it: what to do, and its one condition."""
+
+    do: Text
+    """What to do, or not to do: an instruction, without a stop at its end."""
+    only_if: Text | None = None
+    """Under which condition, in at most twelve words."""
+
+
 class Claim(Model):
     """Advice or an explanation in circulation, written as a prediction about every run that fits its scope.
 
@@ -214,6 +223,8 @@ class Claim(Model):
     """The condition under which it is right, where it depends."""
     why: Text | None = None
     """Why nothing decides it yet, where it is open."""
+    row: Row | None = None
+    """Its line on the article; without it, the claim stands on the page of all claims only."""
 
 
 class Affected(Model):
@@ -371,6 +382,8 @@ class IncidentFile(Model):
     """Name to what it sets and how it ends; none in a short incident."""
     matrices: list[Matrix] = []
     """Variants by combination."""
+    setting: Where = {}
+    """What is usual for its readers, by facts: in it the rows of its article are judged."""
     claims: dict[Slug, Claim] = {}
     """Name to a piece of advice or an explanation in circulation."""
     hints: list[Hint] = []

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from readyonce.data.catalog import Catalog, Observed, RunSet
-from readyonce.data.facts import Leaf, separate
+from readyonce.data.facts import Leaf, Where, separate
 from readyonce.data.schema import Case, Claim, Prediction, Verdict
 
 CORNER = 1 / 8  # a claim that comes true in less than this part of its runs does not hold; where it does is a corner
@@ -46,9 +46,16 @@ class Judgement:
         return separate([(run.facts, "right" if run in self.right else "wrong") for run in self.runs], names)
 
 
-def judge(catalog: Catalog, claim: Claim) -> Judgement:
-    """The verdict on one claim. An explanation is judged by the runs that would come out differently if it were false."""
+def judge(catalog: Catalog, claim: Claim, setting: Where | None = None) -> Judgement:
+    """The verdict on one claim. An explanation is judged by the runs that would come out differently if it were false.
+
+    In a `setting`, only the runs count that fit it too, but for the facts that the claim's own scope asks for.
+    """
     runs, undecided = (catalog.none, 0) if claim.scope is None else catalog.fitting(claim.scope)
+    scopes = claim.scope if isinstance(claim.scope, list) else [claim.scope or {}]
+    own = {name for scope in scopes for name in scope}
+    if asked := {name: value for name, value in (setting or {}).items() if name not in own}:
+        runs &= catalog.telling(asked)[0]
     predicts = claim.predicts or []
     cases = [Case(outcome=predicts)] if isinstance(predicts, str) else predicts
     predicted = _predicted(catalog, cases)

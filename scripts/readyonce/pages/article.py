@@ -10,10 +10,11 @@ from readyonce.data.catalog import MINIMAL, Observed
 from readyonce.data.conditions import in_words, part_in_words, parts
 from readyonce.data.links import run_address, run_id
 from readyonce.data.markup import chip, cite_all, number, table
-from readyonce.data.schema import BASELINE, Affected, MinimalRun, Source
+from readyonce.data.schema import BASELINE, Affected, MinimalRun, Row, Source, address_of
 from readyonce.data.verdicts import Judgement, judge
-from readyonce.pages.page import IncidentPage, Page
+from readyonce.pages.page import IncidentPage, Page, lead_from
 
+ADVICE = ("yes", "only if", "no")
 IN_COLUMN = 90  # characters of a line of output in half a page
 SHOWN = 5  # runs below a claim; of more, those that came out otherwise
 
@@ -66,11 +67,25 @@ class Article(IncidentPage):
         return "\n".join(map(_cut, shown))
 
     def claims(self) -> str:
-        """All claims of an incident: what to do first, then what has conditions, what not to do, and what is only said."""
-        groups: dict[str, dict[str, Judgement]] = {"yes": {}, "only if": {}, "no": {}, "said": {}}
+        """The claims as instructions, at most four with a condition and four that say what not to do; all of them folded."""
+        claims = self.incident.meta.claims
+        rows = {
+            kind: [(name, it.row) for name, it in claims.items() if it.row and it.advice == kind] for kind in ADVICE
+        }
+        judged = {name: judge(self.catalog, claim) for name, claim in claims.items()}
+        return self.fill("claims.md", rows=rows, judged=judged, to=f"{self.incident.id}/claims.md")
+
+    def all_claims(self) -> str:
+        """All claims with their runs: what to do first, then what has conditions, what not to do, and what is only said."""
+        groups: dict[str, dict[str, Judgement]] = {kind: {} for kind in (*ADVICE, "said")}
         for name, claim in self.incident.meta.claims.items():
             groups[claim.advice or "said"][name] = judge(self.catalog, claim)
-        return self.fill("claims.md", groups=groups)
+        return lead_from(self.fill("all-claims.md", groups=groups), f"../{self.incident.id}.md", "..")
+
+    def row(self, row: Row) -> str:
+        """A claim as an instruction."""
+        do = row.do[self.language]
+        return self.say("row-only-if", do, row.only_if[self.language]) if row.only_if else self.say("row-plain", do)
 
     def why(self, judgement: Judgement) -> str:
         """Under which condition, for which reason, at what cost."""
@@ -136,8 +151,9 @@ class Article(IncidentPage):
         return self.fill("affected.md", affected=self.incident.meta.affected)
 
     def basis(self, entry: Affected) -> str:
-        basis = self.say(entry.basis)
-        return self.after(basis, cite_all(entry.sources, self.language)) if entry.sources else basis
+        places = (source.place(self.language) for source in entry.sources)
+        named = self.joined("between", (f"[{place}]({address_of(place)})" for place in places))
+        return self.after(self.say(entry.basis), named) if named else self.say(entry.basis)
 
     def strip(self) -> str:
         """Which versions fail and which recover: as reported and with the fix, in each environment; what was not run."""

@@ -61,6 +61,8 @@ class Committed(Page):
             elif path.is_file():
                 files[path] = self._with_front_matter(self.catalog.text(path), incident)
                 files[path.with_suffix("") / "files.md"] = self.files_page(incident)
+            if not incident.short and path.is_file():
+                files[path.with_suffix("") / "claims.md"] = self.claims_page(incident)
             book = path.with_suffix("") / "evidence.md"
             if book.is_file():
                 files[book] = self._with_front_matter(self.catalog.text(book), incident, lab_book=True)
@@ -103,6 +105,14 @@ class Committed(Page):
             title=title,
             description=json.dumps(self.after(title, ", ".join(names)), ensure_ascii=False),
             files={name: LEXERS[name.rpartition(".")[2]] for name in names},
+        )
+
+    def claims_page(self, incident: Incident) -> str:
+        """All claims of an incident, with the runs that judge each. The article has those that a reader can follow."""
+        title = links.label(incident.id, self.say("all-claims"))
+        description = self.after(title, incident.meta.title[self.language])
+        return self.fill(
+            "claims-page.md", incident=incident, title=title, description=json.dumps(description, ensure_ascii=False)
         )
 
     def _look_alike(self, family: FamilyFile) -> str:

@@ -20,6 +20,7 @@ def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[s
     }
     if incident.short:  # it has no lab book
         return {f"{incident.id}/{name}": text for name, text in files.items()}
+    files["all-claims.md"] = article.all_claims()
     files |= {"strip.md": article.strip(), "evidence.md": book.evidence(), "numbers.md": book.numbers()}
     files |= dict(book.tables()) | dict(book.seen())
     return {f"{incident.id}/{name}": text for name, text in files.items()}

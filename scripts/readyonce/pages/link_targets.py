@@ -27,5 +27,5 @@ def _sections(catalog: Catalog, id: str, language: Language) -> dict[str, tuple[
             if heading.level > 1 and heading.id:
                 found.setdefault(heading.id, (page, heading.text.replace("`", "")))
     for name, claim in catalog.incidents[id].meta.claims.items():
-        found[f"claim-{name}"] = (id, claim.text[language].replace("`", ""))
+        found[f"claim-{name}"] = (f"{id}/claims", claim.text[language].replace("`", ""))
     return found

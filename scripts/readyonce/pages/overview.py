@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
@@ -13,7 +12,7 @@ from readyonce.data.markup import code, number, percent, sections, table
 from readyonce.data.schema import SILENT, Change
 from readyonce.data.verdicts import judge
 from readyonce.pages.lab_book import wrong
-from readyonce.pages.page import IN_NAVIGATION, Page
+from readyonce.pages.page import IN_NAVIGATION, Page, lead_from
 
 LATELY = 20  # rows on the page of what changed
 
@@ -128,7 +127,9 @@ class Overview(Page):
         judged = [change for change in changes if change.claim in meta.claims]
         for change in judged:
             if change.claim and change.before:
-                text = f"[{meta.claims[change.claim].text[self.language]}](incidents/{id}.md#claim-{change.claim})"
+                text = (
+                    f"[{meta.claims[change.claim].text[self.language]}](incidents/{id}/claims.md#claim-{change.claim})"
+                )
                 yield self.say("news-verdict", text, self.say(change.before), self.say(change.after or ""))
         if count := sum(change.before is None for change in judged):
             yield self.say("news-claims", count)
@@ -169,11 +170,11 @@ class Overview(Page):
                     "advice.md",
                     text=entry.text[self.language],
                     id=f"{incident.id}-claim-{name}",
-                    verdict=self.verdict(judgement, f"{page}#claim-{name}"),
+                    verdict=self.verdict(judgement, f"incidents/{incident.id}/claims.md#claim-{name}"),
                     under=first_sentence(text) if kind == "open" else text,
                     settled=kind == "no",
                 )
-                parts[kind].append(_from_root(claim, page))
+                parts[kind].append(lead_from(claim, page, "incidents"))
         return sections(**{kind: "\n".join(claims) for kind, claims in parts.items()})
 
     def silent_runs(self) -> str:
@@ -209,17 +210,3 @@ class Overview(Page):
 
 def first_sentence(text: str) -> str:
     return re.split(r"(?<=[.!?])\s|(?<=[。！？])", text, maxsplit=1)[0]
-
-
-def _from_root(text: str, page: str) -> str:
-    """Text of an incident's page, for a page at the top: its links lead from here to where they led."""
-
-    def target(found: re.Match[str]) -> str:
-        link = found[1]
-        if link.startswith("#"):
-            return f"]({page}{link})"
-        if re.match(r"[a-z]+:|incidents/", link):
-            return found[0]
-        return f"]({posixpath.normpath(posixpath.join('incidents', link))})"
-
-    return re.sub(r"\]\(([^)]+)\)", target, text)

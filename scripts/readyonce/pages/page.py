@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime
 import functools
 import os
+import posixpath
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,3 +153,18 @@ class IncidentPage(Page):
 
     def unusable(self, variant: Variant, environment: str) -> str:
         return self.after(self.say("unusable"), variant.unusable[environment][self.language])
+
+
+def lead_from(text: str, page: str, folder: str) -> str:
+    """Text of an incident's article, for another page: its links lead from there, where the article is `page` and the other
+    articles lie in `folder`, to where they led."""
+
+    def target(found: re.Match[str]) -> str:
+        link = found[1]
+        if link.startswith("#"):
+            return f"]({page}{link})"
+        if re.match(r"[a-z]+:|incidents/", link):
+            return found[0]
+        return f"]({posixpath.normpath(posixpath.join(folder, link))})"
+
+    return re.sub(r"\]\(([^)]+)\)", target, text)
