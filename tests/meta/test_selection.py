@@ -37,7 +37,8 @@ def commit(folder, when, **files):
 
 
 @pytest.fixture
-def repository(tmp_path):
+def repository(tmp_path, monkeypatch):
+    monkeypatch.delenv("READYONCE_BASE", raising=False)  # which a forge sets for its own
     folder = tmp_path / "project"
     subprocess.run(["git", "init", "-q", folder], check=True)
     return folder

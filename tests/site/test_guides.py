@@ -168,7 +168,7 @@ def test_advice_page_has_every_claim_once_where_its_verdict_and_advice_put_it(bu
             wanted = "no"  # true
         silent = known.incidents[incident].silent
         assert (incident, name) in shown[silent, wanted], (claim["id"], wanted)
-        assert f'incidents/{incident}/#claim-{name}"' in pages[silent]
+        assert f'incidents/{incident}/claims/#claim-{name}"' in pages[silent]
 
 
 @pytest.mark.parametrize("language", PREFIX)

@@ -123,19 +123,16 @@ WAY_OUT = re.compile(r"ZeRO-[12]\b|(?:with|to) DeepSpeed\b(?! ZeRO-3)")
 
 
 def leads_to_zero():
-    """Advice to take ZeRO-1 or ZeRO-2: of claims, and of the list for those who cannot apply the fix; in both languages."""
+    """Advice to take ZeRO-1 or ZeRO-2, of claims and of the lines on articles; in both languages."""
     for incident in KNOWN.incidents.values():
         for name, claim in incident.meta.claims.items():
             if claim.advice in ("yes", "only if") and WAY_OUT.search(claim.text.en):
                 for language in ("en", "zh"):
                     words = [claim.note, claim.when and claim.when.text]
                     yield f"{incident.id}/{name}/{language}", " ".join(getattr(it, language) for it in words if it)
-        for language in ("en", "zh"):
-            page = (ROOT / "docs" / language / "incidents" / f"{incident.id}.md").read_text(encoding="utf-8")
-            section = page.partition("{#otherwise}")[2].partition("\n#")[0]
-            for number, item in enumerate(section.split("\n- ")[1:]):
-                if re.search(r"\[[^]]*(?:ZeRO-[12]|DeepSpeed)\]\(", item):
-                    yield f"{incident.id}/otherwise/{language}/{number}", item
+            if claim.row and claim.advice != "no" and WAY_OUT.search(claim.row.do.en):
+                for language in ("en", "zh"):
+                    yield f"{incident.id}/{name}/row/{language}", getattr(claim.row.only_if or claim.row.do, language)
 
 
 @pytest.mark.parametrize("words", [pytest.param(words, id=place) for place, words in leads_to_zero()])

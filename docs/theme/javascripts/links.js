@@ -98,13 +98,12 @@ globalThis.readyonceDecoded = text => {
     const box = top ? copies(title, page) : copies(`${id} · ${text.textContent.trim()}`, `${page}#${heading.id}`)
     // A button in a button would be none.
     const row = heading.closest("summary")
-    if (row?.parentElement.matches(".ro-claims")) row.after(box)
-    else if (row) row.nextElementSibling.append(" ", box)
+    if (row) row.nextElementSibling.append(" ", box)
     // Whose place it takes.
     else heading.insertBefore(box, heading.querySelector(".headerlink"))
   }
 
-  document.querySelectorAll(".md-content :is(h1, h2, h3, .ro-claim h4)[id]").forEach(control)
+  document.querySelectorAll(".md-content :is(h1, h2, h3)[id]").forEach(control)
 
   // A lab book has hundreds of runs, so it has one control for them: at the run to which the pointer or the address came.
   let atRun
