@@ -22,15 +22,20 @@ def short(books, language):
 
 @pytest.fixture(scope="session")
 def articles(built, root, language):
-    """Page of the navigation → its article."""
+    """Page of the whole book → its article."""
     folder, pages = root / "build" / "site" / language, {}
     navigation = (root / {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}[language]).read_text(encoding="utf-8")
     listed = re.split(r"\n(?=\w)", navigation.partition("\nnav:")[2])[0]
     for name in re.findall(r"^ +- (?:.+: )?(\S+)\.md$", listed, re.M):
         address = re.sub(r"(^|/)index$", r"\1", name)
         pages[address] = Article((folder / address / "index.html").read_text(encoding="utf-8"))
+    more = setter._config(root / "mkdocs.yml")["extra"]["more"]
+    names = [name.removesuffix(".md") for entry in more for below in entry.values() for name in below]
     for id, incident in KNOWN.incidents.items():
-        for name in [f"incidents/{id}/evidence"] * (not incident.short) + [f"incidents/{id}/files"]:
+        proofs = [] if incident.short else ["/claims", "/evidence"]
+        names += [f"incidents/{id}{name}" for name in ("", *proofs, "/files")]
+    for name in names:
+        if name not in pages:
             pages[name] = Article((folder / name / "index.html").read_text(encoding="utf-8"))
     assert len(pages) >= 25 and {f"incidents/{id}" for id in KNOWN.incidents} <= pages.keys()
     return pages

@@ -244,8 +244,8 @@ def test_a_reader_without_a_mouse(browser, address, tmp_path, language):
         page.wait_for_url(f"{address}{language}errors/ddp-ready-twice/#cases")
     for _, page, _, _ in visit(browser, address, [language], **options | {"viewport": PHONE}):
         press(page, ".md-header__button[for=__drawer] button")
-        press(page, ".md-nav--primary a[href$='diagnose/']")
-        page.wait_for_url(f"{address}{language}diagnose/")
+        press(page, ".md-nav--primary a[href$='errors/']")
+        page.wait_for_url(f"{address}{language}errors/")
         press(page, ".md-header__button[for=__search] button")
         wait_until(page, "document.activeElement.matches('.md-search__input')")
     for _, page, _, _ in visit(

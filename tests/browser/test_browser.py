@@ -6,7 +6,7 @@ import re
 import pytest
 
 from support.browser import visit, wait_until
-from support.project import KNOWN
+from support.project import KNOWN, ROOT
 
 
 @pytest.fixture(params=["address", "disk"])
@@ -120,15 +120,22 @@ def test_language_switch_keeps_the_place(browser, base):
             assert page.url == f"{base}{name}#affected"
 
 
-def test_incidents_stand_in_the_navigation_with_their_ids(browser, address):
-    for _, page, _, _ in visit(browser, address, ["incidents/", "zh/incidents/"]):
-        links = page.eval_on_selector_all(
-            ".md-nav--primary a[href*='RO-']", "links => links.map(it => [it.href, it.textContent.trim()])"
-        )
-        assert [link.rstrip("/")[-7:] for link, _ in links] == list(KNOWN.incidents)
-        for link, text in links:
-            assert text.startswith(link.rstrip("/")[-7:])
-            assert " ·" not in text  # a line would begin with the dot
+def test_the_navigation_is_short_and_each_other_page_has_a_way_up(browser, address, built):
+    """Five tabs, at most 26 entries; incidents, errors of other causes, lab books and what maintainers read lead up."""
+    for language in ("", "zh/"):
+        for _, page, _, _ in visit(browser, address, [f"{language}errors/"]):
+            assert page.locator(".md-tabs__link").count() == 5
+            assert page.get_by_role("link", name="参与和维护" if language else "Contribute and maintain").count() == 1
+        config = (ROOT / ("mkdocs.zh.yml" if language else "mkdocs.yml")).read_text(encoding="utf-8")
+        listed = re.findall(r"^ +- .*?([\w/-]+)\.md$", config.partition("\nnav:")[2].partition("\n\n")[0], re.M)
+        assert 20 < len(listed) <= 26
+        inside = {re.sub(r"(^|/)index$", r"\1", name).rstrip("/") for name in listed} | {"contributing"}
+        for path in (built / language).rglob("index.html"):
+            name = path.parent.relative_to(built / language).as_posix().replace(".", "", 1)
+            if name.startswith("zh") and not language or name in inside:
+                continue
+            up = re.search(r'<nav class="ro-up".*?</nav>', path.read_text(encoding="utf-8"), re.S)
+            assert up and up[0].count("<a ") == (2 if re.fullmatch(r"incidents/[^/]+/[^/]+", name) else 1), name
 
 
 @pytest.mark.parametrize("language, word", [("", "use_reentrant"), ("zh/", "非可重入")])

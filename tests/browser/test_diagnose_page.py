@@ -216,19 +216,24 @@ def test_nothing_to_read_gets_a_sentence_alone(page, content, words):
 
 @pytest.mark.parametrize("language", ["", "zh/"])
 @pytest.mark.parametrize("size", [(1280, 800), (390, 844)], ids=["desktop", "phone"])
-def test_home_shows_the_box_and_a_card_at_once_and_answers(browser, strict, language, size):
+def test_home_shows_the_box_and_a_door_at_once_and_answers(browser, strict, language, size):
     with browser.new_context(viewport={"width": size[0], "height": size[1]}) as context:
         it = context.new_page()
         it.goto(strict + language)
         ends = it.evaluate(
-            """() => [".ro-ask", ".ro-cards li"].map(name => document.querySelector(name).getBoundingClientRect().bottom / innerHeight)"""
+            """() => [".ro-ask", ".ro-door"].map(name => document.querySelector(name).getBoundingClientRect().bottom / innerHeight)"""
         )
         assert ends[0] < ends[1] <= 1, ends
-        errors = [family.family for family in KNOWN.families.values() if family.page == "own"]
-        links = it.eval_on_selector_all(".ro-cards li p:first-child a", "all => all.map(a => a.pathname)")
-        *known, others, silent = links
-        assert [re.search(r"errors/([\w-]+)/", link)[1] for link in known] == errors
-        assert others.endswith("/errors/") and silent.endswith("/symptoms/")
+        doors = it.eval_on_selector_all(".ro-door", "all => all.map(a => a.pathname)")
+        assert [door.rpartition(language or "/wiki/")[2].strip("/") for door in doors] == [
+            "errors",
+            "symptoms",
+            "already-trained",
+        ]
+        errors = [family.family for family in KNOWN.families.values() if family.card]
+        links = it.eval_on_selector_all(".ro-doors li a", "all => all.map(a => a.pathname)")
+        assert [re.search(r"errors/([\w-]+)/", link)[1] for link in links[: len(errors)]] == errors
+        assert it.evaluate("document.querySelector('article').getBoundingClientRect().height / innerHeight") <= 1.8
         it.fill("#ro-log", LOG)
         assert "RO-0003" in answered(it)
         wait_until(it, "document.activeElement.classList.contains('ro-verdict')")

@@ -539,8 +539,6 @@ class ErrorCase(Model):
 class Card(Model):
     """What the home page says of an error."""
 
-    strategy: Text
-    """Where it happens."""
     fix: Text
     """What helps, in a few words."""
 

@@ -19,7 +19,7 @@ from readyonce.data.markup import code, table_row
 from readyonce.data.project import LANGUAGES, Language
 from readyonce.data.schema import FamilyFile
 from readyonce.pages.overview import first_sentence
-from readyonce.pages.page import IN_NAVIGATION, Page
+from readyonce.pages.page import Page
 
 Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 LEXERS = {"py": "python", "sh": "bash", "json": "json"}  # of the files that an incident shows in full
@@ -175,30 +175,12 @@ class Committed(Page):
         )
 
     def with_navigation(self, text: str) -> str:
-        incidents = [
-            # A break comes after a dot in the middle, so that no line begins with one.
-            f'"{json.dumps(links.label(incident.id, incident.meta.short[self.language]), ensure_ascii=False)[1:-1]}": incidents/{incident.id}.md'.replace(
-                " ·", r"\u00a0·"
-            )
-            for incident in self.catalog.incidents.values()
-        ]
-        entries = {
-            # Every page carries the navigation: beyond this it would outweigh the page.
-            "incidents": incidents if len(incidents) <= IN_NAVIGATION else [],
-            "errors": [f"errors/{family.family}.md" for family in self.catalog.listed("own")],
-        }
-
-        def lines(found: re.Match[str]) -> str:
-            indent, kind = found[1], found[2]
-            pages = "".join(f"{indent}- {entry}\n" for entry in entries[kind])
-            return f"{indent}# {kind}: written by `readyonce render`\n{pages}"
-
-        return _NAVIGATION.sub(lines, text)
+        """A site's configuration, with the errors that have a page of their own."""
+        pages = [f"errors/{family.family}.md" for family in self.catalog.listed("own")]
+        return _NAVIGATION.sub(lambda found: found[1] + "".join(f"{found[2]}- {page}\n" for page in pages), text)
 
 
-_NAVIGATION = re.compile(
-    r"( *)# (incidents|errors): written by `readyonce render`\n(?: *- (?:\".*\": )?(?:incidents|errors)/(?!look).*\.md\n)*"
-)
+_NAVIGATION = re.compile(r"(( *)# errors: written by `readyonce render`\n)(?: *- errors/(?!index|look).*\.md\n)*")
 
 
 def with_compare(text: str) -> str:

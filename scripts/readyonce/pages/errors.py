@@ -5,7 +5,7 @@ from __future__ import annotations
 from readyonce.data.links import run_address
 from readyonce.data.markup import cite_all, code, sections, table
 from readyonce.data.schema import FamilyFile
-from readyonce.pages.page import IN_NAVIGATION, Page
+from readyonce.pages.page import IN_ONE_LIST, Page
 
 
 class ErrorPage(Page):
@@ -22,7 +22,7 @@ class ErrorPage(Page):
 
     def _incidents(self, family: FamilyFile) -> str:
         incidents = self.catalog.about(family.family)
-        if len(incidents) > IN_NAVIGATION:
+        if len(incidents) > IN_ONE_LIST:
             return f"[{self.say('all', len(incidents))}](../incidents/index.md#{family.family})\n"
         rows = (
             [

@@ -18,7 +18,7 @@ def every(catalog: Catalog, language: Language) -> dict[str, str]:
     overview, errors = Overview(catalog, language), ErrorPage(catalog, language)
     files = {
         # The tables stand on pages at two depths, so their links are made for each.
-        "cards.md": overview.cards(),
+        "first-errors.md": overview.first_errors(),
         "incidents-here.md": (
             overview.incidents_by_error() if overview.many else overview.incident_table(overview.with_error)
         ),

@@ -1,4 +1,4 @@
-"""What tells of all incidents: cards, tables, the claims in circulation, what changed."""
+"""What tells of all incidents: tables, the claims in circulation, what changed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from readyonce.data.markup import code, number, percent, sections, table
 from readyonce.data.schema import SILENT, Change
 from readyonce.data.verdicts import judge
 from readyonce.pages.lab_book import wrong
-from readyonce.pages.page import IN_NAVIGATION, Page, lead_from
+from readyonce.pages.page import IN_ONE_LIST, Page, lead_from
 
 LATELY = 20  # rows on the page of what changed
 
@@ -20,7 +20,7 @@ LATELY = 20  # rows on the page of what changed
 class Overview(Page):
     @property
     def many(self) -> bool:
-        return len(self.catalog.incidents) > IN_NAVIGATION
+        return len(self.catalog.incidents) > IN_ONE_LIST
 
     @property
     def silent(self) -> list[Incident]:
@@ -64,39 +64,11 @@ class Overview(Page):
             if (found := self.catalog.about(name))
         )
 
-    def cards(self) -> str:
-        """The errors for the home page: text, strategy, fix, and the incidents, or where there are many their number.
-
-        The last card is for what fails without an error.
-        """
-        cards = []
-        for name, family in self.catalog.families.items():
-            if family.card:
-                fix = self.after(f"**{self.say('fix')}**", family.card.fix[self.language])
-                text = f"{family.card.strategy[self.language]}<br>{fix}"
-                cards.append((self.family_link(name, "errors/"), text, self._on_card(self.catalog.about(name), name)))
-        named = {name for name, family in self.catalog.families.items() if family.card}
-        if others := [incident for incident in self.with_error if named.isdisjoint(incident.meta.errors)]:
-            head = f"[{self.say('other-errors')}](errors/index.md)"
-            errors = dict.fromkeys(name for incident in others for name in incident.meta.errors)
-            texts = {
-                name: self.catalog.families[name].title[self.language]
-                for name in errors
-                if name in self.catalog.families
-            }
-            listed = "<br>".join(f"[{text}](incidents/index.md#{name})" for name, text in texts.items())
-            cards.append((head, self.say("by-text"), listed if self.many else self._on_card(others, "")))
-        if self.silent:
-            head = f"[{self.say('silent')}](symptoms.md)"
-            cards.append((head, self.say("by-symptom"), self._on_card(self.silent, "silent")))
-        return self.fill("cards.md", cards=cards)
-
-    def _on_card(self, incidents: list[Incident], anchor: str) -> str:
-        if self.many:
-            return f"[{self.say('all', len(incidents))}](incidents/index.md#{anchor})"
-        return "<br>".join(
-            f"[{incident.id}](incidents/{incident.id}.md){{ .ro-id }} {incident.meta.short[self.language].partition(' · ')[0]}"
-            for incident in incidents
+    def first_errors(self) -> str:
+        """For the home page: the errors with a page of their own that most readers come with, and what mends each."""
+        listed = [(name, family.card) for name, family in self.catalog.families.items() if family.card]
+        return "".join(
+            f"- {self.after(self.family_link(name, 'errors/'), card.fix[self.language])}\n" for name, card in listed
         )
 
     def errors(self) -> str:

@@ -21,7 +21,7 @@ from readyonce.data.verdicts import Judgement
 from readyonce.data.words import say
 
 STALE_AFTER = 180  # days until a page says that its evidence is old
-IN_NAVIGATION = 100  # incidents; with more, the index page lists them by error, and other pages lead there
+IN_ONE_LIST = 100  # incidents; where there are more, the index page lists them by error, and other pages lead there
 IN_CELL = 20  # incidents in a cell of a table; the others are counted
 
 
