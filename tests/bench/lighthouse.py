@@ -24,7 +24,6 @@ KINDS = [
     *(
         "",
         "advice/",
-        "advice-silent/",
         "already-trained/",
         "changes/",
         "cluster/",

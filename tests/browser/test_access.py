@@ -31,7 +31,6 @@ KINDS = [
     "changes/",
     "decision/",
     "advice/",
-    "advice-silent/",
     "already-trained/",
     "lint/",
     "public-examples/",

@@ -13,7 +13,7 @@ from support.project import KNOWN, REPOSITORY
 
 PREFIX = {"en": "", "zh": "zh/"}
 # From an article to its lab book, from all advice to that on silent failures; a script leads there.
-MOVED = ((r"^((?:zh/)?incidents/RO-\d{4}/)(?=#)", r"\1evidence/"), (r"^((?:zh/)?advice)/(?=#)", r"\1-silent/"))
+MOVED = ((r"^((?:zh/)?incidents/RO-\d{4}/)(?=#)", r"\1evidence/"), (r"^((?:zh/)?advice)-silent/(?=#)", r"\1/"))
 FORMS = {"github": 0, "jira": 1, None: 2}  # the place of each in the control
 # Where a page has no clipboard to write to, as on a plain http address.
 NO_CLIPBOARD = "Object.defineProperty(navigator, 'clipboard', {value: undefined})"
@@ -145,8 +145,8 @@ def test_what_moved_is_found_under_its_old_address(browser, address, language):
         page.wait_for_url(f"{article}evidence/#{target}")
         assert page.evaluate("document.querySelector(':target') !== null")
     claim = "#RO-0007-claim-times-ranks"
-    page.goto(f"{address}{PREFIX[language]}advice/{claim}")
-    page.wait_for_url(f"{address}{PREFIX[language]}advice-silent/{claim}")
+    page.goto(f"{address}{PREFIX[language]}advice-silent/{claim}")
+    page.wait_for_url(f"{address}{PREFIX[language]}advice/{claim}")
     asked = []
     page.on("request", lambda request: asked.append(request.url) if request.is_navigation_request() else None)
     page.goto(f"{article}#claims")

@@ -1,4 +1,4 @@
-// A box above all advice: only what has all its words stays, and the headings above that.
+// A box above all advice: only what has all its words stays, with its fold open.
 {
   const zh = document.documentElement.lang.startsWith("zh")
   const field = document.createElement("input")
@@ -10,16 +10,15 @@
 
   const all = [...document.querySelectorAll("article :is(tbody tr, .ro-claim, p[id*='-claim-'])")]
   const texts = new Map(all.map(it => [it, it.textContent.toLowerCase()]))
-  const heads = [...document.querySelectorAll("article h3")].map(head => {
-    const below = []
-    for (let it = head.nextElementSibling; it && !/^H[23]$/.test(it.tagName); it = it.nextElementSibling) if (texts.has(it)) below.push(it)
-    return [head, below]
-  })
+  const folds = [...document.querySelectorAll("article .ro-said")].map(fold => [fold, all.filter(it => fold.contains(it))])
 
   field.addEventListener("input", () => {
     const words = field.value.toLowerCase().split(/\s+/).filter(Boolean)
     for (const [claim, text] of texts) claim.hidden = !words.every(word => text.includes(word))
-    for (const [head, below] of heads) head.hidden = below.every(it => it.hidden)
+    for (const [fold, inside] of folds) {
+      fold.hidden = inside.every(it => it.hidden)
+      fold.open = words.length > 0 && !fold.hidden
+    }
     const left = all.filter(it => !it.hidden).length
     status.textContent = words.length ? `${left} / ${all.length}` : ""
   })

@@ -116,14 +116,13 @@ class Overview(Page):
                     "news-turned", run, code(environment), self.say(change.before or ""), self.say(change.after or "")
                 )
 
-    def advice(self, incidents: Iterable[Incident]) -> str:
-        """Every claim of these incidents, a section each: never follow it, follow it only if, it is true, or nothing settles it.
+    def advice(self) -> str:
+        """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it; folded by incident.
 
         A row says under which condition or at what cost, or why nothing settles it; the reasons and the runs are its incident's.
         """
-        parts: dict[str, list[str]] = {"fails": [], "depends": [], "no": [], "open": []}
-        for incident in incidents:
-            page, headed = f"incidents/{incident.id}.md", set()
+        parts: dict[str, dict[str, list[str]]] = {kind: {} for kind in ("fails", "depends", "no", "open")}
+        for incident in self.catalog.incidents.values():
             for name, entry in incident.meta.claims.items():
                 judgement = judge(self.catalog, entry)
                 kind: str = judgement.verdict
@@ -131,10 +130,6 @@ class Overview(Page):
                     kind = "fails"
                 if kind == "holds":
                     kind = "depends" if entry.advice == "only if" else "no"
-                if kind not in headed:
-                    headed.add(kind)
-                    title = f"[{incident.id}]({page}) · {incident.meta.short[self.language]}"
-                    parts[kind].append(f"### {title} {{ #{kind}-{incident.id} }}\n")
                 cost = entry.note if kind == "depends" else None
                 given = entry.when.text if entry.when else entry.why or cost
                 text = given[self.language] if given and kind != "no" else ""
@@ -146,8 +141,20 @@ class Overview(Page):
                     under=first_sentence(text) if kind == "open" else text,
                     settled=kind == "no",
                 )
-                parts[kind].append(lead_from(claim, page, "incidents"))
-        return sections(**{kind: "\n".join(claims) for kind, claims in parts.items()})
+                claim = lead_from(claim, f"incidents/{incident.id}.md", "incidents")
+                parts[kind].setdefault(incident.id, []).append(claim)
+        return sections(**{kind: self._folded(kind, of_incidents) for kind, of_incidents in parts.items()})
+
+    def _folded(self, kind: str, of_incidents: dict[str, list[str]]) -> str:
+        """Claims of one kind, a fold for each incident."""
+        folds = []
+        for id, claims in of_incidents.items():
+            short = self.catalog.incidents[id].meta.short[self.language]
+            folds.append(
+                f'<details class="ro-said" id="{kind}-{id}" markdown>\n<summary>{id} · {short} · {len(claims)}</summary>\n\n'
+                f"[{id}](incidents/{id}.md)\n\n{chr(10).join(claims)}\n</details>\n"
+            )
+        return '<div class="ro-saids" markdown>\n\n' + "\n".join(folds) + "\n</div>\n"
 
     def silent_runs(self) -> str:
         """Two sections: how many runs trained wrong without a word, and all of them."""
