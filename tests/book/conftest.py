@@ -29,8 +29,7 @@ def articles(built, root, language):
     for name in re.findall(r"^ +- (?:.+: )?(\S+)\.md$", listed, re.M):
         address = re.sub(r"(^|/)index$", r"\1", name)
         pages[address] = Article((folder / address / "index.html").read_text(encoding="utf-8"))
-    more = setter._config(root / "mkdocs.yml")["extra"]["more"]
-    names = [name.removesuffix(".md") for entry in more for below in entry.values() for name in below]
+    names = [name.removesuffix(".md") for name in setter._config(root / "mkdocs.yml")["extra"]["more"]]
     for id, incident in KNOWN.incidents.items():
         proofs = [] if incident.short else ["/claims", "/evidence"]
         names += [f"incidents/{id}{name}" for name in ("", *proofs, "/files")]

@@ -47,7 +47,6 @@ def test_the_index_page_leads_to_all(many, language):
     assert linked(index) == set(many.incidents)
     about = {name for it in many.incidents.values() for name in it.meta.errors or ["silent"]}
     assert about and about <= set(re.findall(r'<h2 id="?([\w-]+)', index))
-    assert about == set(re.findall(r'href="?[^" >]*incidents/#([\w-]+)', pages[""]))
     whole = {name for name, text in pages.items() if len(linked(text)) >= COUNT}
     assert whole == {"advice/", "incidents/", "tags/", "", "diagnose/", "404.html"}  # the last three are for scripts
 

@@ -152,7 +152,7 @@ class Article(IncidentPage):
 
     def basis(self, entry: Affected) -> str:
         places = (source.place(self.language) for source in entry.sources)
-        named = self.joined("between", (f"[{place}]({address_of(place)})" for place in places))
+        named = self.joined("between", (f"[{_in_short(place)}]({address_of(place)})" for place in places))
         return self.after(self.say(entry.basis), named) if named else self.say(entry.basis)
 
     def strip(self) -> str:
@@ -198,6 +198,13 @@ class Article(IncidentPage):
             return self.say("not-run")
         cell = f"[{self.chip(run.outcome)}](#{run_id(run.variant, environment)})"
         return f"{cell} {number(run)}" if run.outcome == "diverge" else cell
+
+
+def _in_short(place: str) -> str:
+    """A source's name in a line: of a file in a repository, the file and the release."""
+    _, at, rest = place.partition("@")
+    release, _, path = rest.partition(":")
+    return f"{path.partition('#')[0].rpartition('/')[2]} {release}" if at and path else place
 
 
 def _cut(line: str) -> str:

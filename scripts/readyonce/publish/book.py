@@ -102,8 +102,7 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
     logging.getLogger("weasyprint").addHandler(said)
     built = root / "build" / "site" / language
     config = _config(root / config_file)
-    more = [page for entry in config["extra"].get("more", []) for pages in entry.values() for page in pages]
-    chapters = list(_chapters(built, [*config["nav"], *more]))
+    chapters = list(_chapters(built, [*config["nav"], *config["extra"].get("more", [])]))
     if edition == SHORT:
         chapters = _short(chapters, config["extra"]["book"])
     elif edition == CHOSEN:
