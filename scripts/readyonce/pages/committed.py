@@ -134,7 +134,7 @@ class Committed(Page):
             "headline": meta.title[self.language],
             "description": meta.summary[self.language],
         }
-        above = [{"to": "incidents/", "title": self.say("incidents")}]
+        above = [{"to": "incidents/index", "title": self.say("incidents")}]
         matter["up"] = above
         matter["titles"] = meta.short.model_dump()  # 404.html is one page for both languages
         matter["incident"] = incident.id
@@ -143,7 +143,7 @@ class Committed(Page):
         if lab_book:  # who searches wants the article
             title = self.say("lab-book")
             description = self.after(links.label(incident.id, title), meta.title[self.language])
-            above.append({"to": f"incidents/{incident.id}/", "title": incident.id})
+            above.append({"to": f"incidents/{incident.id}", "title": incident.id})
             matter = {"title": title, "description": description, "incident": incident.id, "up": above}
             matter["search"] = {"boost": 0.05}
         if untranslated:

@@ -138,7 +138,7 @@ class Overview(Page):
                     text=entry.text[self.language],
                     id=f"{incident.id}-claim-{name}",
                     verdict=self.verdict(judgement, f"incidents/{incident.id}/claims.md#claim-{name}"),
-                    under=first_sentence(text) if kind == "open" else text,
+                    under=first_sentence(text),
                     settled=kind == "no",
                 )
                 claim = lead_from(claim, f"incidents/{incident.id}.md", "incidents")
