@@ -134,8 +134,10 @@ def test_llms_lists_every_page(published, built, language):
     links = re.findall(r"^- \[.*\]\((\S+)\)", text, re.M)
     assert all(file_of(link, published).is_file() for link in links)
     wanted = {base + name for name, path in pages(site) if name.startswith("zh/") == (language == "zh")}
-    # Those that only list others are left out, and the files below each article.
-    left_out = ["", "errors/", "incidents/", *(f"incidents/{id}/files/" for id in KNOWN.incidents)]
+    # Those that only list others are left out, and the generated pages below each article.
+    below = {f"incidents/{id}/{page}/" for id in KNOWN.incidents for page in ("files", "claims")}
+    left_out = ["", "errors/", "incidents/", *(name for name in below if base + PREFIX[language] + name in wanted)]
+    assert all(f"incidents/{id}/files/" in left_out for id in KNOWN.incidents)
     assert wanted - set(links) == {f"{base}{PREFIX[language]}{name}" for name in left_out}
     relative = (built / PREFIX[language] / "llms.txt").read_text(encoding="utf-8")
     for link in re.findall(r"^- \[.*\]\((\S+)\)", relative, re.M):

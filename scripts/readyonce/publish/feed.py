@@ -69,7 +69,7 @@ def _dates(incident: Incident) -> tuple[str, str]:
 def llms(catalog: Catalog, language: Language) -> str:
     """A list of the pages with their descriptions (llmstxt.org); without SITE_URL its links are relative.
 
-    An incident's files stand one below its article, so they are not listed.
+    The files and the claims of an incident stand one below its article, so they are not listed.
     """
     docs = catalog.root / "docs" / language
     groups: dict[str, list[str]] = {}
