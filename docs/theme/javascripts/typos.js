@@ -63,15 +63,14 @@ globalThis.readyonceTypos = (typed, query, search) => {
 
   // The pages for who has an error, who looks for one, and who has none yet, as the navigation names them.
   function elsewhere() {
-    const named = [...document.querySelectorAll(".md-nav--primary a.md-nav__link")]
-    return ["diagnose", "errors", "decision"].flatMap(page => {
-      const address = new RegExp(`/${page}(/|/index\\.html|\\.html)$`)
-      const found = named.find(it => address.test(it.pathname))
-      if (!found) return []
+    const home = document.querySelector(".md-logo").href // in the offline copy pages are files
+    const file = home.endsWith("/index.html")
+    const pages = [["diagnose", zh ? "诊断" : "Diagnose"], ["errors", zh ? "报错" : "Errors"], ["symptoms", zh ? "没有报错" : "No error"], ["decision", zh ? "哪种设置可用" : "Which setting works"]]
+    return pages.map(([page, title]) => {
       const link = document.createElement("a")
-      link.href = found.href
-      link.textContent = found.textContent.trim()
-      return [link]
+      link.href = new URL(file ? (page === "errors" ? "errors/index.html" : `${page}.html`) : `${page}/`, home).href
+      link.textContent = title
+      return link
     })
   }
 

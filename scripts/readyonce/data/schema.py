@@ -388,7 +388,7 @@ class IncidentFile(Model):
     """Name to a piece of advice or an explanation in circulation."""
     hints: list[Hint] = []
     """For Diagnose, to rank incidents that share an error."""
-    boost: float = Field(1.15, gt=0)
+    boost: float = Field(1.25, gt=0)
     """How much its article weighs in the search."""
     look: list[Look] = []
     """For Diagnose, where a text holds code and no error."""

@@ -119,7 +119,7 @@ class Overview(Page):
     def advice(self) -> str:
         """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it; folded by incident.
 
-        A row says under which condition or at what cost, or why nothing settles it; the reasons and the runs are its incident's.
+        A row that may be followed says under which condition or at what cost, an open one what would settle it; the reasons and the runs are its incident's.
         """
         parts: dict[str, dict[str, list[str]]] = {kind: {} for kind in ("fails", "depends", "no", "open")}
         for incident in self.catalog.incidents.values():
@@ -132,14 +132,14 @@ class Overview(Page):
                     kind = "depends" if entry.advice == "only if" else "no"
                 cost = entry.note if kind == "depends" else None
                 given = entry.when.text if entry.when else entry.why or cost
-                text = given[self.language] if given and kind != "no" else ""
+                text = given[self.language] if given and kind in ("depends", "open") else ""
+                tells = self.fitting if judgement.verdict == {"no": "holds"}.get(kind, kind) else self.verdict
                 claim = self.fill(
                     "advice.md",
                     text=entry.text[self.language],
                     id=f"{incident.id}-claim-{name}",
-                    verdict=self.verdict(judgement, f"incidents/{incident.id}/claims.md#claim-{name}"),
+                    verdict=tells(judgement, f"incidents/{incident.id}/claims.md#claim-{name}"),
                     under=first_sentence(text),
-                    settled=kind == "no",
                 )
                 claim = lead_from(claim, f"incidents/{incident.id}.md", "incidents")
                 parts[kind].setdefault(incident.id, []).append(claim)

@@ -90,10 +90,14 @@ class Page:
 
     def verdict(self, judgement: Judgement, proof: str | None = None) -> str:
         """In one word, and the runs that fit; with `proof`, they lead there."""
+        return f"{self.chip(judgement.verdict)} {self.fitting(judgement, proof)}".rstrip()
+
+    def fitting(self, judgement: Judgement, proof: str | None = None) -> str:
+        """How many of the runs that fit are as the claim says; with `proof`, the words lead there."""
         count = self.say("count", len(judgement.right), len(judgement.runs)) if judgement.runs else ""
         if proof:
-            count = f"[{count or self.say('its-proof')}]({proof})"
-        return f"{self.chip(judgement.verdict)} {count}".rstrip()
+            return f"[{count or self.say('its-proof')}]({proof})"
+        return count
 
     def range(self, entry: Affected) -> str:
         """The versions that are affected."""
