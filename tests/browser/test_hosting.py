@@ -21,8 +21,8 @@ def address(published) -> str:
 def test_a_reader_behind_nginx(browser, address):
     """Home, an article, search, Diagnose, Chinese: no request fails and none leaves."""
     for _, page, requests, complaints in visit(browser, address, [""]):
-        page.click('article a[href*="RO-0003"]:visible')
-        page.wait_for_url(f"{address}incidents/RO-0003/**")
+        page.click('article a[href*="RO-0005"]:visible')
+        page.wait_for_url(f"{address}incidents/RO-0005/**")
         page.keyboard.press("/")
         page.keyboard.insert_text("use_reentrant")
         page.keyboard.press("Shift")  # the theme searches when a key is released

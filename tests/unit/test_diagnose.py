@@ -328,7 +328,7 @@ def test_an_error_that_is_not_covered_is_told_so(text, error):
     words = report.text(ENGINE, answer, "en")
     assert answer.json["kind"] == "unknown" and (answer.note == "not-covered") == error
     assert ("does not cover" in words) == error
-    assert ("Look further up" in words) != error
+    assert ("begin with what you see" in words) != error
 
 
 def test_a_text_without_an_error_leads_to_the_guard():

@@ -330,6 +330,10 @@
       } else if (!family) {
         if (exception) answer.append(element("pre", [coded(exception.text)]));
         answer.append(element("p", say(`${key}-next`, exception?.next ?? "")));
+        if (key === "not-known") answer.append(element("ul", rules.doors.map(({ text, page }) => {
+          const [name, anchor] = page.split("#");
+          return element("li", [linked(text[language], name, `#${anchor}`)]);
+        })));
         if (silent.length) answer.append(element("ul", silent.map(({ line, text, page }) => {
           const [name, anchor] = page.split("#");
           return element("li", [element("span", text), say("brackets", say("at-line", line)), say("colon"), linked(say("more"), name, `#${anchor}`)]);

@@ -38,7 +38,7 @@ function readyonceEngine() {
   const ENDINGS = ["Error", "Exception", "Interrupt", "Expired", "Timeout"]; // with which the name of an exception ends
   const EXCEPTION = new RegExp(`^[A-Za-z0-9_.]{0,120}(?:${ENDINGS.join("|")})(?::|$)`);
   // The same as it stands in a line, behind whatever a launcher, a logger or a person put before it.
-  const NAME = new RegExp(`(?<![A-Za-z0-9_.])[A-Za-z0-9_.]{0,120}(?:${ENDINGS.join("|")})(?=[ \\t]*(?::(?!:)|$))`, "g");
+  const NAME = new RegExp(`(?<![A-Za-z0-9_.])[A-Za-z0-9_.]{0,120}(?:${ENDINGS.join("|")})(?=(?:\\([A-Za-z0-9_.]{1,60}\\))?[ \\t]*(?::(?!:)|$))`, "g");
   // Such a word alone, or with a number: a heading, a column, a measure.
   const WORD = new RegExp(`^(?:${ENDINGS.join("|")})[: \\t]*(?:[0-9.,e+%-]{1,20}|[Nn]one|[Nn]ull|nan)?[ \\t]*$`);
   // A line that begins with a word for an error, behind a program's name at most; and words that make a sentence.
@@ -73,6 +73,7 @@ function readyonceEngine() {
   const LISTED = /^(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
   const STRING = /^[bfruBFRU]{0,2}(["'])/;
   const OPEN = /[ (,=]f(["'])(?:(?!\1).)*$/; // a string of Python's that is formatted, and still open
+  const CUT = /,line[0-9]{1,6},in|\.py:[0-9]{1,6}in[A-Za-z_<]/g; // a frame alone, and none of a stack that py-spy or faulthandler writes
   // A frame of a traceback, as Python and as IPython print it, without white space; and one that only hands on what it was given.
   const FRAME = /,line[0-9]|(?<=\.py):[0-9]{1,6},in/g;
   const HANDS_ON = "torch/nn/functional.py";
@@ -688,6 +689,9 @@ function readyonceEngine() {
       line = sentence.line;
       exception = exceptionOf(rules, sentence.said, language);
     }
+    // A traceback without its last line.
+    const frames = open && !look.length && !signs.length && !sentence ? [...found.form.text.matchAll(CUT)] : [], cut = frames.length > 1;
+    if (cut) line = found.form.lines[pieceAt(found.form, frames.at(-1).index)];
     const ranked = rules.data.incidents
       .filter((incident) => (own || kind === "look-alike") && incident.errors.includes(family))
       .map((incident) => {
@@ -716,7 +720,7 @@ function readyonceEngine() {
       line,
       rank: launcher ? found.rank : null,
       around: line ? around(typeof log === "string" ? log : new TextDecoder().decode(log), line) : [],
-      note: note || (spoken ? "mention" : exception ? "not-covered" : look.length ? "look" : signs.length ? "silent" : null),
+      note: note || (spoken ? "mention" : exception ? "not-covered" : look.length ? "look" : signs.length ? "silent" : cut ? "cut" : null),
     };
   }
 
@@ -800,6 +804,9 @@ function readyonceEngine() {
       const key = told.note || (kind === "fragment" ? kind : "not-known");
       const titles = wordsOf.map(named).map(({ title, path }) => link(`\`${title.replaceAll("`", "")}\``, path));
       lines.push(say(key, titles.join(say("or"))), "", say(`${key}-next`, told.json.exception?.next ?? ""));
+      if (key === "not-known") {
+        lines.push("", ...data.doors.map(({ text, page }) => `- ${link(text[language], page.replace("#", "/#"))}`));
+      }
       if (line) lines.push("", say("at-line", line) + say("colon").trimEnd(), "", ...quote(told));
     } else {
       const family = rules.families.get(error);

@@ -266,14 +266,16 @@ def row_that_is_no_instruction(catalog: Catalog) -> Iterator[Problem]:
             elif (stated.claim.advice == "only if") != (only_if is not None):
                 remedy = "A line has `only_if:` where its advice is `only if`, and nowhere else."
                 yield stated.problem("row", f"has advice `{stated.claim.advice}`, and its line another", remedy)
-            elif only_if and (len(only_if["en"].split()) > MOST_WORDS or _seen(only_if["zh"]) > MOST_CHARACTERS):
+            elif only_if and (
+                len(_seen(only_if["en"]).split()) > MOST_WORDS or len(_seen(only_if["zh"])) > MOST_CHARACTERS
+            ):
                 remedy = f"At most {MOST_WORDS} words in English, and {MOST_CHARACTERS} characters in Chinese."
                 yield stated.problem("row", "has a long condition", remedy)
 
 
-def _seen(text: str) -> int:
-    """How long a Chinese text is, with a piece of code as one character."""
-    return len(re.sub("`[^`]*`", "码", text))
+def _seen(text: str) -> str:
+    """What a reader sees of a text: without the targets of its links, and with a piece of code as one character."""
+    return re.sub("`[^`]*`", "码", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
 
 
 def row_that_fails_in_its_setting(catalog: Catalog) -> Iterator[Problem]:

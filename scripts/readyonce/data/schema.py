@@ -741,6 +741,14 @@ class SilentSign(Model):
     """The page's address, with an anchor."""
 
 
+class Door(Model):
+    """Where to begin if nothing was found in a text."""
+
+    text: Text
+    page: NonEmpty
+    """The page's address, with an anchor."""
+
+
 class Sections(Model):
     """Names of the parts of a text that explains an error."""
 
@@ -767,6 +775,7 @@ class DiagnoseFile(Model):
     sections: Sections
     classes: list[ErrorClass]
     silent: list[SilentSign]
+    doors: list[Door]
     words: dict[Slug, Phrase]
 
 

@@ -67,7 +67,9 @@ ENDINGS = rb"(?:Error|Exception|Interrupt|Expired|Timeout)"  # with which the na
 _ENDING = re.compile(ENDINGS)
 _EXCEPTION = re.compile(rb"[A-Za-z0-9_.]{0,120}" + ENDINGS + rb"(?::|$)")
 # The same as it stands in a line, behind whatever a launcher, a logger or a person put before it.
-_NAME = re.compile(rb"(?<![A-Za-z0-9_.])[A-Za-z0-9_.]{0,120}" + ENDINGS + rb"(?=[ \t]*(?::(?!:)|$))")
+_NAME = re.compile(
+    rb"(?<![A-Za-z0-9_.])[A-Za-z0-9_.]{0,120}" + ENDINGS + rb"(?=(?:\([A-Za-z0-9_.]{1,60}\))?[ \t]*(?::(?!:)|$))"
+)
 # Such a word alone, or with a number: a heading, a column, a measure.
 _WORD = re.compile(ENDINGS + rb"[: \t]*(?:[0-9.,e+%-]{1,20}|[Nn]one|[Nn]ull|nan)?[ \t]*$")
 # A line that begins with a word for an error, behind a program's name at most; and words that make a sentence.
@@ -111,6 +113,8 @@ _OPENING = (b'"', b"'")
 _RAISED = (b"raise ", b"warnings.warn(")
 _OPEN = re.compile(rb"[ (,=]f([\"'])(?:(?!\1).)*$")  # a string of Python's that is formatted, and still open
 _COLON = re.compile(b":|" + "：".encode())
+# A frame of a traceback alone, as Python and as rich print it, and none of a stack that py-spy or faulthandler writes.
+_CUT = re.compile(rb",line[0-9]{1,6},in|\.py:[0-9]{1,6}in[A-Za-z_<]")
 # A frame of a traceback, as Python and as IPython print it, without white space; and one that only hands on what it was given.
 _FRAME = re.compile(rb",line[0-9]|(?<=\.py):[0-9]{1,6},in")
 _HANDS_ON = b"torch/nn/functional.py"
@@ -928,6 +932,10 @@ def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: 
             result.line = result.json["line"] = complaint[0]
             result.json["exception"], result.note = _exception(rules, *complaint[1], language), "not-covered"
             kept.lines(start, 1, complaint[0])
+        elif not result.note and (frames := list(_CUT.finditer(form.text)))[1:]:  # a traceback without its last line
+            result.line = result.json["line"] = form.lines[form.piece_at(frames[-1].start())]
+            result.note = "cut"
+            kept.lines(start, 1, result.line)
     result.note, result.around = note or ("mention" if quoted else result.note), kept.around(result.line)
     return result
 

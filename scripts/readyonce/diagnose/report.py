@@ -34,6 +34,9 @@ def text(rules: Rules, answer: Answer, language: Language, colour: bool = False)
         named = [rules.families[name] for name in answer.json["words_of"]]
         titles = [candidate["title"] for candidate in named]
         lines += [line.replace("`", "") for line in _without_answer(rules, answer, language, titles)]
+        if kind == "unknown" and answer.note is None:
+            for door in rules.data["doors"]:
+                lines.append(f"  - {door['text'][language]}" + (f" {prefix}{_page(door['page'])}" if prefix else ""))
         if kind == "unknown" and (form := issue_form(rules, answer)):
             lines += ["", say(rules, "send", language, form)]
     else:
@@ -115,6 +118,9 @@ def markdown(rules: Rules, answer: Answer, language: Language) -> str:
             language,
             [link(f"`{candidate['title'].replace('`', '')}`", candidate["path"]) for candidate in named],
         )
+        if kind == "unknown" and answer.note is None:
+            doors = ((door["text"][language], _page(door["page"])) for door in rules.data["doors"])
+            lines += ["", *(f"- {link(words, page)}" for words, page in doors)]
         if answer.line and kind != "wrapper-only":
             lines += ["", say(rules, "at-line", language, answer.line) + colon.rstrip(), "", *_quote(answer)]
     else:

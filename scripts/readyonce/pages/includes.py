@@ -56,6 +56,7 @@ def diagnose_links(catalog: Catalog) -> str:
         "errors": "errors/index.md",
         "decision": "decision.md",
         "symptoms": "symptoms.md",
+        "triage": "triage.md",
     }
     if guard.files(catalog):
         targets["guard"] = "guard.md"

@@ -67,6 +67,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
         "unset": general.unset,
         "classes": [each.model_dump(by_alias=True) for each in general.classes],
         "silent": [sign.model_dump() for sign in general.silent],
+        "doors": [door.model_dump() for door in general.doors],
         "guides": general.guides,
         "notes": general.notes,
         "remarks": general.remarks,
