@@ -23,6 +23,7 @@ from support.logs import (
     NO_SIGNS,
     REPORTS,
     RULES,
+    SAMPLE,
     SHORTEST,
     SIGNS,
     TITLES,
@@ -30,6 +31,7 @@ from support.logs import (
     generated,
     on_one_line,
     padded,
+    posted,
     read,
     told,
 )
@@ -92,6 +94,7 @@ def test_both_engines_say_the_same_of_every_fixture(twin, language):
     texts += [entry["message"][:end] for entry in MESSAGES for end in range(10, 150, 7)]
     texts += GUIDES + REPORTS + COMPLAINTS + NO_COMPLAINTS + [*SIGNS, *NO_SIGNS]
     texts += [form(*error) for error in ERRORS for form in SURROUNDINGS.values()]
+    texts += map(posted, SAMPLE)
     texts += ["x)\n".join([*look.all, ""]) for it in KNOWN.incidents.values() for look in it.meta.look]
     assert twin(texts, language) == [told(text, language).to_json() for text in texts]
     some = texts[:: len(CHANGES) - 1] + texts[-40:]

@@ -18,6 +18,12 @@ ENGINE = engine.Rules(RULES)
 LOGS = sorted((TESTS / "logs").glob("*.log"))
 CONFUSERS = reading.parse_yaml((TESTS / "confusers.yml").read_text(encoding="utf-8"))
 MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
+SAMPLE = reading.parse_yaml((TESTS / "wild" / "second.yml").read_text(encoding="utf-8"))
+
+
+def posted(thread):
+    """What somebody asks, in our words, and what their program said."""
+    return f"{thread['asked']}\n\n{thread.get('log', '')}"
 
 
 def read(path):

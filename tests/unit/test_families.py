@@ -3,6 +3,7 @@
 `messages.yml` has messages as they stand in logs and threads; runs bring their own.
 """
 
+import hashlib
 import re
 from collections import Counter
 
@@ -10,6 +11,8 @@ import pytest
 
 from readyonce.data import reading, schema
 from readyonce.data.project import LANGUAGES
+from readyonce.diagnose import engine as diagnose
+from support.logs import ENGINE, SAMPLE, posted
 from support.project import KNOWN, ROOT, TESTS
 
 MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
@@ -53,7 +56,8 @@ def test_the_sample_of_threads_is_counted_as_its_head_and_the_page_say():
         assert f"{kind} {judged[kind]}" in text
     for language in LANGUAGES:
         page = (ROOT / "docs" / language / "diagnose.md").read_text(encoding="utf-8")
-        trust = [int(number) for number in re.findall(r"\d+", page[page.index("{#wild}") :].partition("\n#")[0])]
+        section = page[page.index("{#wild}") :].partition("\n#")[0].partition("\n\n")[2]
+        trust = [int(number) for number in re.findall(r"\d+", section.partition("\n\n")[0])]
         assert trust == [
             60,
             judged["family"],
@@ -62,6 +66,43 @@ def test_the_sample_of_threads_is_counted_as_its_head_and_the_page_say():
             judged["nothing"],
             judged["misled"],
         ]
+
+
+def test_the_second_sample_is_counted_as_its_head_and_the_page_say():
+    text = (TESTS / "wild" / "second.yml").read_text(encoding="utf-8")
+    first = {
+        thread["link"] for thread in reading.parse_yaml((TESTS / "wild" / "first.yml").read_text(encoding="utf-8"))
+    }
+    assert len({thread["link"] for thread in SAMPLE} - first) == len(SAMPLE) == 100
+    by_hash = sorted(SAMPLE, key=lambda thread: hashlib.sha256(thread["link"].encode()).hexdigest())
+    assert [thread["half"] for thread in by_hash] == ["open"] * 50 + ["held"] * 50
+    counts = []
+    for half in ("open", "held"):
+        of_half = [thread for thread in SAMPLE if thread["half"] == half]
+        judged = Counter(thread["judged"] for thread in of_half)
+        answered = sum(thread["before"] == "answer" for thread in of_half)
+        each = [judged[kind] for kind in ("right", "leads", "doors", "misled")]
+        head = "before, answer {} of 50; after, right {}, leads {}, doors {}, misled {}".format(answered, *each)
+        assert f"{half}: {head}" in text
+        counts = [answered, *each]
+    for language in LANGUAGES:
+        page = (ROOT / "docs" / language / "diagnose.md").read_text(encoding="utf-8")
+        section = page[page.index("{#wild}") :].partition("\n#")[0].partition("\n\n")[2].partition("\n\n")[2]
+        assert [int(number) for number in re.findall(r"\d+", section)][:7] == [100, 50, *counts]
+
+
+@pytest.mark.parametrize("thread", [pytest.param(thread, id=thread["link"][8:]) for thread in SAMPLE])
+def test_a_thread_of_the_second_sample_is_answered_as_noted(thread):
+    """No family is claimed that is not noted; a change of rules shows whose answer changes."""
+    answer = diagnose.diagnose(ENGINE, posted(thread).encode())
+    told, given = answer.json, []
+    if told["kind"] == "unknown":
+        given = [sign["page"] for sign in told["silent"]] or [answer.note] if answer.note else []
+    if told["exception"]:
+        given = [f"exception {told['exception']['class']}"]
+    if told["kind"] == "wrapper-only":
+        given = ["wrapper-only"]
+    assert (thread.get("answer") or []) == ([told["error"]] if told["error"] else given)
 
 
 @pytest.mark.parametrize("name", [name for name, family in KNOWN.families.items() if family.yields])
