@@ -624,13 +624,21 @@ function readyonceEngine() {
     return { text, rank, class: found.class, next: found.next[language] };
   }
 
-  /** Words and logged numbers of training that goes wrong without an error, the first place of each: no diagnosis. */
+  /** What finds one of these words in a line of small letters. */
+  function saidIn(words) {
+    const each = words.map((text) => text.toLowerCase().split(/\s+/).map((word) => bytes(word).replace(/[^\w\x80-\xff]/g, "\\$&")).join("[ \\t]*"));
+    return new RegExp(`(?<![a-z])(?:${each.join("|")})`);
+  }
+
+  /** Words and logged numbers of training that goes wrong without an error, the first place of each: no diagnosis.
+      The words stand in one line, with any white space between them, and no letter before them: `hangs` is not in "changs". */
   function silent(rules, form, language) {
-    const letters = lower(form.text), logged = loggedIn(form);
+    const pieces = form.pieces.map(lower), logged = loggedIn(form);
     return rules.data.silent.flatMap((sign) => {
-      const said = literals(sign.any).map((words) => letters.indexOf(lower(words))).filter((at) => at >= 0);
+      const pattern = sign.any.length ? saidIn(sign.any) : null, at = pattern ? pieces.findIndex((piece) => pattern.test(piece)) : -1;
+      const said = at < 0 ? [] : [at];
       const named = logged.filter(({ name }) => sign.numbers.includes(name));
-      const lines = [...said.map((at) => form.lines[pieceAt(form, at)]), ...named.map(({ values }) => runOf(values, sign)).filter(Boolean)];
+      const lines = [...said.map((index) => form.lines[index]), ...named.map(({ values }) => runOf(values, sign)).filter(Boolean)];
       return lines.length ? [{ line: Math.min(...lines), text: sign.text[language], page: sign.page }] : [];
     });
   }

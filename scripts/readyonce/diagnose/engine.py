@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, takewhile
 from typing import Any
 
@@ -804,12 +805,22 @@ def _exception(rules: Rules, text: str, rank: str | None, language: Language) ->
     return {"text": text, "rank": rank, "class": found["class"], "next": found["next"][language]}
 
 
+@cache
+def _said(words: tuple[str, ...]) -> re.Pattern[bytes]:
+    """What finds one of these words in a line of small letters."""
+    each = ("[ \t]*".join(map(re.escape, text.lower().split())) for text in words)
+    return re.compile(f"(?<![a-z])(?:{'|'.join(each)})".encode())
+
+
 def _silent(rules: Rules, form: _Form, language: Language) -> list[dict[str, Any]]:
-    """Words and logged numbers of training that goes wrong without an error, the first place of each: no diagnosis."""
-    lower, logged, places = form.text.lower(), _logged(form), []
+    """Words and logged numbers of training that goes wrong without an error, the first place of each: no diagnosis.
+
+    The words stand in one line, with any white space between them, and no letter before them: `hangs` is not in "changs".
+    """
+    lower, logged, places = [piece.lower() for piece in form.pieces], _logged(form), []
     for sign in rules.data["silent"]:
-        said = [lower.find(words.lower()) for words in _literals(sign["any"])]
-        lines = [form.lines[form.piece_at(at)] for at in said if at >= 0]
+        said = _said(tuple(sign["any"])) if sign["any"] else None
+        lines = [form.lines[index] for index, piece in enumerate(lower) if said and said.search(piece)][:1]
         lines += filter(None, (_run(values, sign) for name, values in logged if name in sign["numbers"]))
         if lines:
             places.append({"line": min(lines), "text": sign["text"][language], "page": sign["page"]})
