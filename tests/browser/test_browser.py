@@ -61,6 +61,21 @@ def test_what_is_read_stands_in_the_page_before_a_script_has_come(browser, addre
         assert "use_reentrant=False" in page.locator(".ro-pick-answer").inner_text()
 
 
+def test_who_tabs_to_the_search_before_the_themes_script_has_come_stays_there(browser, address):
+    held = []
+    for _, page, _, _ in visit(browser, address, [""], scripts=()):
+        page.route("**/bundle*.js", lambda route: held.append(route))
+        while not page.evaluate("document.activeElement.matches('.md-search__input')"):
+            page.keyboard.press("Tab")
+        page.keyboard.insert_text("RO-0003")
+        wait_until(page, "document.querySelector('script[src*=bundle]')")
+        held[0].continue_()
+        wait_until(page, "'ready' in document.documentElement.dataset")
+        page.keyboard.press("Shift")
+        page.wait_for_selector(".md-search-result__link[href*='RO-0003']")
+        assert page.evaluate("document.activeElement.matches('.md-search__input')")
+
+
 def test_the_themes_script_comes_with_the_first_thing_that_a_reader_does(browser, base):
     """Until then it costs nothing, nor does the index of the search; what was done meanwhile is answered when it is there."""
     name = "guard/" if base.startswith("http") else "guard.html"

@@ -27,7 +27,8 @@
       // It waits for an event that is over, and makes tabs a moment later.
       document$.next(document)
       setTimeout(() => {
-        for (const [target, event] of meanwhile) target.dispatchEvent(event)
+        // A key that led to the search field would close it there: the theme takes Tab for leaving, and Enter for the first hit.
+        for (const [target, event] of meanwhile) if (event.type === "change" || document.activeElement !== field) target.dispatchEvent(event)
         dataset.ready = ""
       }, 20)
     }
