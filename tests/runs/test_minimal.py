@@ -2,11 +2,10 @@
 
 import pytest
 
-from readyonce.data.catalog import MINIMAL
 from readyonce.lab import minimal, processes, venvs
 from support.project import KNOWN
 
-INCIDENTS = [id for id, incident in KNOWN.incidents.items() if (incident.folder / MINIMAL).is_file()]
+INCIDENTS = [id for id, incident in KNOWN.incidents.items() if incident.has_minimal]
 
 
 def test_each_incident_has_one():

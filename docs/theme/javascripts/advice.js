@@ -8,7 +8,7 @@
   status.setAttribute("role", "status")
   document.querySelector(".ro-filter").append(field, status)
 
-  const all = [...document.querySelectorAll("article :is(tbody tr, .ro-claim, p[id*='-claim-'])")]
+  const all = [...document.querySelectorAll("article :is(tbody tr, p[id*='-claim-'])")]
   const texts = new Map(all.map(it => [it, it.textContent.toLowerCase()]))
   const folds = [...document.querySelectorAll("article .ro-said")].map(fold => [fold, all.filter(it => fold.contains(it))])
 

@@ -61,7 +61,7 @@ globalThis.readyonceTypos = (typed, query, search) => {
     },
   }
 
-  // The pages for who has an error, who looks for one, and who has none yet, as the navigation names them.
+  // The pages for who has an error, who looks for one, who sees none, and who has none yet.
   function elsewhere() {
     const home = document.querySelector(".md-logo").href // in the offline copy pages are files
     const file = home.endsWith("/index.html")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from readyonce.check.sources import pages
 from readyonce.data import articles, links
 from readyonce.data.articles import Page
-from readyonce.data.catalog import MINIMAL, Catalog, Incident
+from readyonce.data.catalog import Catalog, Incident
 from readyonce.data.project import LANGUAGES, Language
 from readyonce.data.reading import Problem
 from readyonce.data.schema import SILENT
@@ -48,7 +48,7 @@ def article_out_of_order(catalog: Catalog) -> Iterator[Problem]:
     Remedy: write the title and the sections as the problem names them.
     """
     for incident, page, language in _articles(catalog, "{}.md"):
-        short = articles.SHORT if has_minimal(incident) else articles.NOTED
+        short = articles.SHORT if incident.has_minimal else articles.NOTED
         sections = short if incident.short else articles.SECTIONS
         yield from _outline(catalog, page, incident.meta.title[language], sections, "An article")
 
@@ -60,7 +60,7 @@ def noted_without_source(catalog: Catalog) -> Iterator[Problem]:
     Remedy: link the lines of source, or the report, that the section {#cause} rests on.
     """
     for incident, page, _ in _articles(catalog, "{}.md"):
-        if not incident.short or has_minimal(incident):
+        if not incident.short or incident.has_minimal:
             continue
         starts = [(heading.line, heading.id) for heading in page.headings if heading.level == 2]
         line = next((line for line, id in starts if id == "cause"), 1)
@@ -69,10 +69,6 @@ def noted_without_source(catalog: Catalog) -> Iterator[Problem]:
         if not any(target.startswith(("https://", "http://")) for target in linked):
             what = "nothing was run, and the section {#cause} links no source"
             yield catalog.problem(page.path, line, what, "Link the source or the report that each statement rests on.")
-
-
-def has_minimal(incident: Incident) -> bool:
-    return (incident.folder / MINIMAL).is_file()
 
 
 def lab_book_out_of_order(catalog: Catalog) -> Iterator[Problem]:

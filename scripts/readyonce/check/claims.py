@@ -11,8 +11,9 @@ from readyonce.check.evidence import VERIFY
 from readyonce.check.words import some, unknown_words
 from readyonce.data.catalog import Catalog, Incident, RunSet
 from readyonce.data.facts import Query
+from readyonce.data.markup import without_links
 from readyonce.data.reading import Problem
-from readyonce.data.schema import Claim
+from readyonce.data.schema import ADVICE, Claim
 from readyonce.data.verdicts import Judgement, judge
 
 
@@ -255,8 +256,9 @@ def row_that_is_no_instruction(catalog: Catalog) -> Iterator[Problem]:
     Remedy: keep the four that readers need most, and say each condition in a few words.
     """
     for incident in catalog.incidents.values():
-        rows = [stated for stated in _stated(catalog) if stated.incident is incident and stated.claim.row]
-        for kind in ("yes", "only if", "no"):
+        claims = incident.meta.claims.items()
+        rows = [Stated(catalog, incident, name, claim) for name, claim in claims if claim.row]
+        for kind in ADVICE:
             for stated in [stated for stated in rows if stated.claim.advice == kind][MOST_ROWS:]:
                 yield stated.problem("row", f"is the fifth line or more of advice `{kind}`", "Take its `row:` out.")
         for stated in rows:
@@ -275,7 +277,7 @@ def row_that_is_no_instruction(catalog: Catalog) -> Iterator[Problem]:
 
 def _seen(text: str) -> str:
     """What a reader sees of a text: without the targets of its links, and with a piece of code as one character."""
-    return re.sub("`[^`]*`", "码", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text))
+    return re.sub("`[^`]*`", "码", without_links(text))
 
 
 def row_that_fails_in_its_setting(catalog: Catalog) -> Iterator[Problem]:
@@ -289,6 +291,6 @@ def row_that_fails_in_its_setting(catalog: Catalog) -> Iterator[Problem]:
         if stated.claim.row is None or advice == "only if":
             continue
         verdict = judge(catalog, stated.claim, stated.incident.meta.setting).verdict
-        if verdict == ("depends" if advice == "yes" else "holds") or (advice == "yes" and verdict == "fails"):
+        if verdict in (("depends", "fails") if advice == "yes" else ("holds",)):
             what = f"has verdict `{verdict}` in the setting of {stated.incident.id}, and its line says `{advice}`"
             yield stated.problem("row", what, "Say another line, name the condition, or make `setting:` narrower.")

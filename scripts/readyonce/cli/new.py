@@ -16,7 +16,7 @@ from readyonce.data.schema import INCIDENT_ID, OURS
 from readyonce.diagnose import engine, inputs
 
 SKELETON = Path(__file__).with_name("skeleton")
-Form = Literal["short", "noted", "judged", "theirs", "noted by them"]
+Form = Literal["short", "noted", "judged"]
 PLACES: dict[Form, dict[str, str]] = {
     "short": {
         "incident.short.yml": "snippets/{id}/incident.yml",
@@ -37,16 +37,9 @@ PLACES: dict[Form, dict[str, str]] = {
         "evidence.en.md": "docs/en/incidents/{id}/evidence.md",
         "evidence.zh.md": "docs/zh/incidents/{id}/evidence.md",
     },
-    "theirs": {
-        "incident.short.yml": "{id}/incident.yml",
-        "minimal.py": "{id}/minimal.py",
-        "article.short.md": "{id}/{language}.md",
-    },
-    "noted by them": {
-        "incident.short.yml": "{id}/incident.yml",
-        "article.noted.md": "{id}/{language}.md",
-    },
 }
+# In a team's folder all files of an incident lie in one.
+THEIRS = {"snippets/{id}/": "{id}/", "docs/{language}/incidents/{id}.md": "{id}/{language}.md"}
 
 
 @dataclass(frozen=True)
@@ -88,10 +81,10 @@ def create(
     form: Form = "short",
     seen: Seen | None = None,
     language: Language = "en",
+    theirs: bool = False,
 ) -> list[str]:
-    """Write every file that an incident needs below `root`, and that of its new error; nothing where a name is none, or a
-    file is there. Returns their names."""
-    theirs = form in ("theirs", "noted by them")
+    """Write every file that an incident needs below `root`, the project or a team's folder, and that of its new error; nothing
+    where a name is none, or a file is there. Returns their names."""
     if not re.fullmatch(INCIDENT_ID, id, re.ASCII) or theirs == id.startswith(f"{OURS}-"):
         remedy = "Take a prefix of your own: ACME-0001." if theirs else "An id is RO- and four digits: RO-0042."
         raise CatalogError([Problem(id, 1, "this is no id", remedy)])
@@ -105,7 +98,11 @@ def create(
             "Name a new family for it: --error, and small letters and digits joined by `-`. It gets the error's text."
         )
         raise CatalogError([Problem(id, 1, "the log shows an error that no family has", remedy)])
-    targets = {name: root / place.format(id=id, language=language) for name, place in PLACES[form].items()}
+    targets = {}
+    for name, place in PLACES[form].items():
+        for ours, place_of_theirs in THEIRS.items() if theirs else ():
+            place = place.replace(ours, place_of_theirs)
+        targets[name] = root / place.format(id=id, language=language)
     if error:
         targets["error.yml"] = root / ("" if theirs else "snippets") / "errors" / f"{error}.yml"
     there = [str(path.relative_to(root)) for path in targets.values() if path.exists()]

@@ -31,13 +31,16 @@ def new(options: argparse.Namespace) -> int:
     if options.inside:
         return _new_of_theirs(options, seen)
     id = options.id or scaffold.next_id(root / "snippets")
-    form: scaffold.Form = "judged" if options.judged else "noted" if options.noted else "short"
-    for path in scaffold.create(root, id, options.error, form, seen, options.lang):
+    for path in scaffold.create(root, id, options.error, _form(options), seen, options.lang):
         print(f"wrote {path}")
     for path in render.write(catalog.load(root).require_sound()):
         print(f"brought {path} up to date")
     print(f"\nReplace every TODO, then: {_then(options, id)}readyonce check")
     return GOOD
+
+
+def _form(options: argparse.Namespace) -> scaffold.Form:
+    return "judged" if options.judged and not options.inside else "noted" if options.noted else "short"
 
 
 def _then(options: argparse.Namespace, id: str, overlay: str = "") -> str:
@@ -54,8 +57,7 @@ def _said(seen: scaffold.Seen) -> str:
 def _new_of_theirs(options: argparse.Namespace, seen: scaffold.Seen | None) -> int:
     folder = Path(options.inside)
     id = options.id or scaffold.their_next_id(folder)
-    form: scaffold.Form = "noted by them" if options.noted else "theirs"
-    for path in scaffold.create(folder, id, options.error, form, seen, options.lang):
+    for path in scaffold.create(folder, id, options.error, _form(options), seen, options.lang, theirs=True):
         print(f"wrote {folder / path}")
     overlay = f" --with {folder}"
     print(f"\nReplace every TODO, then: {_then(options, id, overlay)}readyonce check{overlay}")

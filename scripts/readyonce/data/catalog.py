@@ -106,6 +106,11 @@ class Incident:
         return self.id.startswith(f"{OURS}-")
 
     @property
+    def has_minimal(self) -> bool:
+        """Whether a script proves it; what is only noted has none."""
+        return (self.folder / MINIMAL).is_file()
+
+    @property
     def level(self) -> Level:
         """How far it is proven: `judged` by variants, `reproduced` by its minimal repro, or `noted` from sources."""
         return "judged" if not self.short else "reproduced" if self.minimal else "noted"

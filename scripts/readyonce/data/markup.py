@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from readyonce.data.project import Language
@@ -18,6 +19,11 @@ def chip(text: str, kind: str, id: str = "") -> str:
 def code(text: str) -> str:
     """Text as Markdown code, also where it has backticks itself."""
     return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def without_links(text: str) -> str:
+    """The text with the words of each link alone."""
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
 
 
 def cite(source: Source, language: Language) -> str:

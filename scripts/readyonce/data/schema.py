@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -182,6 +182,10 @@ class When(Model):
     """The same condition in words."""
 
 
+Advice = Literal["yes", "only if", "no"]  # in the order in which an article gives them
+ADVICE: tuple[Advice, ...] = get_args(Advice)
+
+
 class Row(Model):
     """A claim as its article says it: what to do, and its one condition."""
 
@@ -215,7 +219,7 @@ class Claim(Model):
     """The measurements behind it."""
     sources: list[Source] = []
     """Where it is said, or what decides it."""
-    advice: Literal["yes", "no", "only if"] | None = None
+    advice: Advice | None = None
     """Whether to follow it."""
     note: Text
     """What to do, and the cost."""
@@ -455,9 +459,7 @@ class Run(Model):
 class Evidence(Model):
     environment: Environment
     made_from: dict[str, str] | None = None  # each input that decides how the runs end, and its hash; None: not known
-    commit: str | None = (
-        None  # which has those files; for evidence from elsewhere, which is not run again where they change
-    )
+    commit: str | None = None  # that has those files, for evidence that cannot be run again here
     options: dict[str, list[str]] = {}  # command -> the options its own parser knows
     runs: list[Run]
     unusable: list[Run] = []  # how they ended is recorded, and judges nothing

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from readyonce.data.project import Language
@@ -820,7 +820,8 @@ def _silent(rules: Rules, form: _Form, language: Language) -> list[dict[str, Any
     lower, logged, places = [piece.lower() for piece in form.pieces], _logged(form), []
     for sign in rules.data["silent"]:
         said = _said(tuple(sign["any"])) if sign["any"] else None
-        lines = [form.lines[index] for index, piece in enumerate(lower) if said and said.search(piece)][:1]
+        having = (form.lines[index] for index, piece in enumerate(lower) if said and said.search(piece))
+        lines = list(islice(having, 1))
         lines += filter(None, (_run(values, sign) for name, values in logged if name in sign["numbers"]))
         if lines:
             places.append({"line": min(lines), "text": sign["text"][language], "page": sign["page"]})

@@ -66,7 +66,7 @@ def is_stale(catalog: Catalog, incident: Incident) -> bool:
 def differences(known: Catalog, incidents: list[Incident], environment: str, wanted: Wanted) -> Iterator[str]:
     """Run the minimal repro of each incident; yields a text for each that does not end as it must. What is written is told."""
     for incident in incidents:
-        if not (incident.folder / MINIMAL).is_file() or wanted.stale and not is_stale(known, incident):
+        if not incident.has_minimal or wanted.stale and not is_stale(known, incident):
             continue
         python, label = venvs.interpreter(known.root, environment, wanted.say), f"{incident.id}, {MINIMAL}"
         try:

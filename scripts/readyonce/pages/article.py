@@ -10,11 +10,10 @@ from readyonce.data.catalog import MINIMAL, Observed
 from readyonce.data.conditions import in_words, part_in_words, parts
 from readyonce.data.links import run_address, run_id
 from readyonce.data.markup import chip, cite_all, number, table
-from readyonce.data.schema import BASELINE, Affected, MinimalRun, Row, Source, address_of
+from readyonce.data.schema import ADVICE, BASELINE, Affected, MinimalRun, Row, Source, address_of
 from readyonce.data.verdicts import Judgement, judge
 from readyonce.pages.page import IncidentPage, Page, lead_from
 
-ADVICE = ("yes", "only if", "no")
 IN_COLUMN = 90  # characters of a line of output in half a page
 SHOWN = 5  # runs below a claim; of more, those that came out otherwise
 

@@ -119,7 +119,8 @@ class Overview(Page):
     def advice(self) -> str:
         """Every claim, a section each: never follow it, follow it only if, it is true, or nothing settles it; folded by incident.
 
-        A row that may be followed says under which condition or at what cost, an open one what would settle it; the reasons and the runs are its incident's.
+        A row that may be followed says under which condition or at what cost, an open one what would settle it. The reasons
+        and the runs are its incident's.
         """
         parts: dict[str, dict[str, list[str]]] = {kind: {} for kind in ("fails", "depends", "no", "open")}
         for incident in self.catalog.incidents.values():

@@ -7,6 +7,7 @@ import textwrap
 
 from readyonce.data import articles, frameworks
 from readyonce.data.catalog import Catalog
+from readyonce.data.markup import without_links
 from readyonce.data.project import Language
 from readyonce.data.terminal import printable
 from readyonce.pages.committed import Committed, without_front_matter
@@ -70,8 +71,7 @@ def _plain(text: str, colour: bool) -> str:
         line = re.sub(r" *\{ ?(?:[#.]|data-)[^}]*\}", "", line)
         line = re.sub(r'^( *)(?:(?:\?\?\?\+?|!!!) \w+|===) "(.*)"', r"\1\2", line)
         line = re.sub(r"\[([^\]]+)\]\((https?://[^)]+)\)", r"\1 <\2>", line)
-        line = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", line)
-        line = line.replace("<br>", " ").replace("**", "")
+        line = without_links(line).replace("<br>", " ").replace("**", "")
         if heading := re.match(r"#+ +(.*)", line):
             line = f"{bold}{heading[1]}{off}"
         if re.match(r" *\| *-+", line):

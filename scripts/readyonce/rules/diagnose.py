@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 from readyonce.data import articles, frameworks, links
 from readyonce.data.catalog import Catalog, Incident
+from readyonce.data.markup import without_links
 from readyonce.data.project import LANGUAGES, Language
 from readyonce.data.schema import FamilyFile, Question
 
@@ -92,7 +92,7 @@ def _otherwise(family: FamilyFile) -> list[dict[str, str]]:
 def _without_links(value: Any) -> Any:
     """Texts without links and bold print: an answer stands outside the pages."""
     if isinstance(value, str):
-        return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", value).replace("**", "")
+        return without_links(value).replace("**", "")
     if isinstance(value, list):
         return [_without_links(each) for each in value]
     return {key: _without_links(each) for key, each in value.items()} if isinstance(value, dict) else value
