@@ -6,6 +6,7 @@ import html
 import json
 import random
 import re
+from itertools import chain
 
 from readyonce.data import reading
 from readyonce.data.project import LANGUAGES
@@ -347,7 +348,9 @@ NO_SIGNS = [
 
 
 def error(name):
-    return next(entry["message"] for entry in MESSAGES if entry["family"] == name)
+    """A message of a family: one that was collected, or what a minimal repro said."""
+    said = (it.minimal.fails.said for it in KNOWN.incidents.values() if it.minimal and it.minimal.fails.error == name)
+    return next(chain((entry["message"] for entry in MESSAGES if entry["family"] == name), said))
 
 
 def generated(seed, count):
