@@ -146,11 +146,24 @@ def test_error_texts(capsys, search):
         search,
         "error texts",
         [(" ".join(text.split()), {KNOWN.families[name].path}) for text, name in texts.items()],
+        least=0.98,  # a whole message is for Diagnose, where none may be missed; here its words compete with each new page's
     )
 
 
+def test_options_that_mend(capsys, search):
+    """The option that is an incident's fix: one of the incidents that it mends."""
+    named: dict[str, set[str]] = {}
+    for incident in KNOWN.incidents.values():
+        for option in re.findall(r"--[\w-]+", incident.meta.fix.option or ""):
+            named.setdefault(option, set()).add(f"incidents/{incident.id}/")
+    judge(capsys, search, "options that mend", list(named.items()))
+
+
 def test_options(capsys, search, built):
-    """Every option and setting that a page names; a right page is one that names it."""
+    """Every option and setting that a page names; a right page is one that names it.
+
+    The index holds words, not options: `--node-rank` is `node` and `rank`, of which hundreds of paragraphs speak.
+    """
     names: set[str] = set()
     texts: dict[str, str] = {}
     folder = built / PREFIX[search[1]]
@@ -164,12 +177,7 @@ def test_options(capsys, search, built):
     names -= {"--on", "--since", "--all", "--in"}  # English stop words, which the search leaves out
     names -= {"--out"}  # a word of half the pages
     named = {name: {page for page, text in texts.items() if name in text} for name in sorted(names)}
-    for incident in KNOWN.incidents.values():
-        for option in re.findall(r"--[\w-]+", incident.meta.fix.option or ""):
-            named[option] = {
-                f"incidents/{i.id}/" for i in KNOWN.incidents.values() if option in (i.meta.fix.option or "")
-            }
-    judge(capsys, search, "options", list(named.items()))
+    judge(capsys, search, "options", list(named.items()), least=0.98)
 
 
 def test_tags(capsys, search):
