@@ -42,6 +42,8 @@ KINDS = [
     "incidents/",
     "errors/",
     "guard/",
+    "guard-findings/",
+    "guard-evidence/",
     "errors/ddp-ready-twice/",
     "errors/look-alikes/",
     "errors/look-alikes/ddp-graph-changed/",

@@ -23,7 +23,8 @@ PAGES = {
     "incidents/RO-0001/": ("claim-zero2", "cause"),  # a verdict, whose fold opens; a heading
     "incidents/RO-0001/evidence/": ("run-zero2-twice-non-reentrant-default-bucket-accumulate-1",),
     "decision/": ("zero-3-once",),  # a row below its table's head, which stays too
-    "guard/": ("kept",),
+    "guard/": ("kept",),  # a row
+    "guard-findings/": ("kept",),
 }
 
 

@@ -179,7 +179,7 @@ def test_on_a_gpu_the_guard_says_the_same(language):
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
     made = guard.includes(KNOWN, language)
-    page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / language / "guard-evidence.md").read_text(encoding="utf-8")
     assert '--8<-- "guard/cost.md"' in page and '--8<-- "guard/others.md"' in page
     stored = json.loads((ROOT / guard.FOLDER / "cost.json").read_text(encoding="utf-8"))
     runs = [run["rows"] for run in stored if run["device"].startswith("cpu")]
@@ -227,7 +227,7 @@ def test_the_page_shows_what_traincheck_said_of_the_same_runs(language, yes):
     stored = json.loads((ROOT / guard.FOLDER / "traincheck.json").read_text(encoding="utf-8"))["runs"]
     checks = json.loads((ROOT / guard.FOLDER / "others.json").read_text(encoding="utf-8"))["checks"]
     assert len(stored) == 6 and all(checks["none"][name]["outcome"] in guard.SILENT for name in stored)
-    text = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / language / "guard-evidence.md").read_text(encoding="utf-8")
     made = guard.includes(KNOWN, language)["guard/traincheck.md"]
     assert '--8<-- "guard/traincheck.md"' in text and made.count("\n| ") == len(stored) + 1
     assert made.count(f"| {yes} |") == sum(told.get("equal_parameters", False) for told in stored.values()) > 0
@@ -252,7 +252,7 @@ def test_the_frameworks_own_commands_stop_where_they_are_wrong_only():
         assert bool(sure) == bool(told["exit"]) == (outcome == "diverge"), name
     assert outcomes == {"match", "diverge"}
     for language in ("en", "zh"):
-        page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
+        page = (ROOT / "docs" / language / "guard-evidence.md").read_text(encoding="utf-8")
         assert '--8<-- "guard/commands.md"' in page
         assert guard.includes(KNOWN, language)["guard/commands.md"].count("\n| ") == len(stored) + 1
 
@@ -759,12 +759,13 @@ def test_the_page_names_every_code(language):
         for node in tree.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "CODES"
     )
-    page = (ROOT / "docs" / language / "guard.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| \[`(\w+)`\]\(#(\w+)\) \|", page, re.MULTILINE)
-    known = sorted(key.value for key in codes.keys)
-    assert sorted(code for code, _ in rows) == known and all(code == anchor for code, anchor in rows)
-    # A finding leads to its own section, which says what to change.
-    sections = re.findall(r"^#+ .*\{#(\w+)\}\n\n(?=(.+))", page, re.MULTILINE)
+    page, findings = (
+        (ROOT / "docs" / language / f"{name}.md").read_text(encoding="utf-8") for name in ("guard", "guard-findings")
+    )
+    # A finding leads to its own row, and the row to its section, which says what to change.
+    rows = re.findall(r"^\| `(\w+)`\{ #\1 \} \| .+ \| .*\]\(guard-findings\.md#\1\).* \|$", page, re.MULTILINE)
+    assert sorted(rows) == (known := sorted(key.value for key in codes.keys))
+    sections = re.findall(r"^#+ .*\{#(\w+)\}\n\n(?=(.+))", findings, re.MULTILINE)
     assert set(known) <= {anchor for anchor, words in sections if len(words) > 20}
 
 
