@@ -36,7 +36,7 @@ def test_links_fonts_margins_and_tags_are_right(short, language):
 
 
 def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, language):
-    """The files of each incident; beyond a hundred, the incidents."""
+    """The files of each incident; beyond a hundred, the incidents. And what `more` has, by its name or at the end."""
     navigation = setter._config(root / site.CONFIG[language])["nav"]
     section = next(value for entry in navigation for value in entry.values() if "incidents/index.md" in value)
     articles = [f"incidents/{id}.md" for id in KNOWN.incidents]
@@ -45,7 +45,12 @@ def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, lang
     assert setter._left_out(site_of, index, listed) == articles
     assert not setter._left_out(site_of, index, [*listed, *articles])
     assert not setter._left_out(site_of, "index.md", [])
-    chapters = [chapter.address for chapter in setter._chapters(site_of, navigation)]
+    chapters = list(setter._chapters(site_of, navigation))
+    setter._add(chapters, ["guard-findings.md", "about.md", "guard-evidence.md"])
+    assert (chapters[-1].address, chapters[-1].level) == ("about/", 1)
+    of_guard = [(chapter.source, chapter.level) for chapter in chapters if (chapter.source or "").startswith("guard")]
+    assert of_guard == [("guard.md", 2), ("guard-findings.md", 3), ("guard-evidence.md", 3)]
+    chapters = [chapter.address for chapter in chapters]
     after = chapters.index("incidents/RO-0003/") + 1
     assert chapters[after : after + 3] == [f"incidents/RO-0003/{name}/" for name in ("claims", "evidence", "files")]
 

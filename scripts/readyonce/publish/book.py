@@ -102,7 +102,8 @@ def write(root: Path, language: Language, date: str, config_file: str, edition: 
     logging.getLogger("weasyprint").addHandler(said)
     built = root / "build" / "site" / language
     config = _config(root / config_file)
-    chapters = list(_chapters(built, [*config["nav"], *config["extra"].get("more", [])]))
+    chapters = list(_chapters(built, config["nav"]))
+    _add(chapters, config["extra"].get("more", []))
     if edition == SHORT:
         chapters = _short(chapters, config["extra"]["book"])
     elif edition == CHOSEN:
@@ -210,6 +211,18 @@ def _left_out(built: Path, source: str, navigation: list[Any]) -> list[str]:
     below = sorted(f"{folder}{page.parent.name}.md" for page in (built / folder).glob("*/index.html") if folder)
     named = {page for entry in navigation for page in (entry.values() if isinstance(entry, dict) else [entry])}
     return [page for page in below if page not in named]
+
+
+def _add(chapters: list[Chapter], more: list[str]) -> None:
+    """The pages that the navigation has not: `guard-findings.md` follows `guard.md`, what follows none stands at the end."""
+    for source in more:
+        name = f"{source.rpartition('-')[0]}.md"
+        above = next((number for number, chapter in enumerate(chapters) if chapter.source == name), None)
+        level = 1 if above is None else chapters[above].level + 1
+        place = len(chapters) if above is None else above + 1
+        while place < len(chapters) and chapters[place].level >= level:
+            place += 1
+        chapters.insert(place, Chapter("", level, _address(source), source))
 
 
 def _short(chapters: list[Chapter], patterns: list[str]) -> list[Chapter]:
