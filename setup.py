@@ -1,4 +1,4 @@
-"""A wheel carries the data of the commands that read compiled data, and the guard; all else stands in pyproject.toml."""
+"""A wheel carries the data of the commands that read compiled data, and the guard's scripts; all else stands in pyproject.toml."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,8 @@ class WithData(build_py):
             from readyonce.publish import rule_cache
 
             rule_cache.write_data(ROOT, Path(self.build_lib) / "readyonce" / "packed")
-            self.copy_file(str(ROOT / "snippets" / "guard" / "readyonce_guard.py"), self.build_lib)
+            for script in ("readyonce_guard.py", "readyonce_compare.py"):
+                self.copy_file(str(ROOT / "snippets" / "guard" / script), self.build_lib)
 
 
 # Apart from what `readyonce render` writes to build/.

@@ -58,9 +58,10 @@ def readyonce(site, tmp_path):
     return run
 
 
-def test_the_wheel_carries_the_guard(site):
-    guard = "readyonce_guard.py"  # `from readyonce_guard import watch`; it stands in git once
-    assert (site / guard).read_bytes() == (ROOT / "snippets" / "guard" / guard).read_bytes()
+@pytest.mark.parametrize("script", ["readyonce_guard.py", "readyonce_compare.py"])
+def test_the_wheel_carries_the_guard(site, script):
+    """`from readyonce_guard import watch`; each stands in git once."""
+    assert (site / script).read_bytes() == (ROOT / "snippets" / "guard" / script).read_bytes()
 
 
 def test_the_wheel_works_without_project_and_dependencies(readyonce):

@@ -19,6 +19,7 @@ from readyonce.data.schema import GUARD, SILENT, Guard, Model, NonEmpty, Outcome
 from readyonce.data.words import say
 
 FOLDER, SCRIPT = GUARD.rsplit("/", 1)
+COMPARE = "readyonce_compare.py"  # beside it: compares a training with one process
 NO_SITE = '"READYONCE_SITE", ""'
 ENVIRONMENT = "current"  # where the guard is run over everything
 
@@ -182,7 +183,25 @@ class Reasons(RootModel[dict[RunName, Text] | None]):
     pass
 
 
+class Compared(Model):
+    """What was said of a training program, of `compare.json`; no numbers where the program could not be compared."""
+
+    expected: Literal["alike", "different", "not compared"]
+    says: Literal["alike", "different", "not compared"]
+    distance: float | None = None
+    ratio: float | None = None
+    cosine: float | None = None
+    noise: float | None = None
+    worst: NonEmpty | None = None
+
+
+class Comparisons(Model):
+    torch: NonEmpty
+    loops: dict[NonEmpty, Compared]
+
+
 STORED: dict[str, type[BaseModel]] = {
+    "compare.json": Comparisons,
     "faults.json": Faults,
     "cost.json": Costs,
     "others.json": Others,
@@ -227,16 +246,17 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         made["guard/watched.md"] = sentence(catalog, runs, language)
     if (runs := stored(catalog, "noise.json")) is not None:
         made["guard/noise.md"] = noise(runs, language)
+    if found := stored(catalog, "compare.json"):
+        made["guard/compare.md"] = compared(found["loops"], language)
     return made
 
 
 def files(catalog: Catalog) -> dict[str, str]:
-    """What a reader takes from the guard's page: the script, where the project has one."""
-    path = catalog.root / FOLDER / SCRIPT
-    if not path.is_file():
-        return {}
+    """What a reader takes from the guard's pages: the scripts, where the project has them."""
+    paths = [catalog.root / FOLDER / name for name in (SCRIPT, COMPARE)]
     # Where the wiki has an address, what the guard prints in somebody's log leads there.
-    return {SCRIPT: catalog.text(path).replace(NO_SITE, f'"READYONCE_SITE", "{links.site_url()}"')}
+    site = f'"READYONCE_SITE", "{links.site_url()}"'
+    return {path.name: catalog.text(path).replace(NO_SITE, site) for path in paths if path.is_file()}
 
 
 def watched(catalog: Catalog) -> Iterator[tuple[Incident, Run]]:
@@ -307,6 +327,19 @@ def excepted(catalog: Catalog, language: Language) -> str:
         id, _, variant = name.partition("/")
         rows.append([f"[{id} `{variant}`](incidents/{run_address(id, variant, ENVIRONMENT)})", reason[language]])
     return table(rows)
+
+
+def compared(loops: dict[str, Any], language: Language) -> str:
+    rows = [[say(f"guard.{key}", language) for key in ("loop", "change", "compared", "distance", "ratio", "cosine", "noise")]]
+    for name, loop in loops.items():
+        kind, _, change = name.partition(" ")
+        numbers = [_digits(loop[key]) for key in ("distance", "ratio", "cosine", "noise")]
+        rows.append([f"`{kind}`", change and f"`{change}`", say(f"guard.{loop['says']}", language), *numbers])
+    return table(rows)
+
+
+def _digits(number: float | None) -> str:
+    return "" if number is None else f"{number:.2g}" if abs(number) < 0.1 else f"{number:.4g}"
 
 
 def faults_count(loops: dict[str, Any], language: Language) -> str:

@@ -105,13 +105,15 @@ def _build(root: Path, take_along: Collection[str]) -> int:
         csp.protect(part.output, csp.ON_DISK)
     rules = root / "build" / "javascripts"
     scripts = [("javascripts", rules / "en"), ("zh/javascripts", rules / "zh")]
-    # In the folder of the page that leads to it: on disk that is the page's own.
+    # In the folders of the pages that lead to its files: on disk that is the pages' own.
     guard = root / "build" / "guard"
     # Two folders lie at the top: the English pages, and the files for programs.
     site = [
         *scripts,
         ("guard", guard),
         ("zh/guard", guard),
+        ("guard-compare", guard),
+        ("zh/guard-compare", guard),
         ("", pages["en"].output),
         ("zh", pages["zh"].output),
         ("", root / "build" / "beside"),
