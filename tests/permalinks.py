@@ -1,4 +1,5 @@
-"""tests/permalinks.txt: every address and anchor that was published. It only grows: run this file to add what is new.
+"""tests/permalinks.txt: every address and anchor that was published. It only grows: build the site, then
+run this file to add what is new.
 
 Runs are promised by rule and not listed: `#run-VARIANT`, with `-in-ENVIRONMENT` where it is not the current one; test_site.py
 looks for each stored run there. So a variant may get a better name."""
@@ -33,6 +34,8 @@ def listed(addresses: set[str]) -> set[str]:
 
 if __name__ == "__main__":
     known = read()
-    added = listed(of(LIST.parent.parent / "site")) - set(known)
+    if not (there := of(LIST.parent.parent / "site")):
+        raise SystemExit("There are no pages in site/. Build the site first: make site")
+    added = listed(there) - set(known)
     LIST.write_text("\n".join(sorted({*known, *added})) + "\n", encoding="utf-8")
     print(f"{len(added)} added to {LIST.name}")

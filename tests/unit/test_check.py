@@ -2,8 +2,8 @@
 
 A fault file says what to do to a copy of the project (`edit` with `find` and `replace`, `remove`,
 `remove_tree`, or `link` and `to`), and all that must be said: first `says`, in `file` (the edited one), at
-`line`, or where the text `near` begins; then what stands under `also`, in its order, and nothing else. `rule` names the
-function of `readyonce.check` that finds it, or `loading`.
+`line`, or where the text `near` begins; then what stands under `also`, in its order, and nothing else. `remedy` is a part of
+the first remedy. `rule` names the function of `readyonce.check` that finds it, or `loading`.
 """
 
 import contextlib
@@ -67,7 +67,7 @@ def judge(copy: Path, fault: dict, found: list[reading.Problem]) -> None:
     found = [one for one in found if not one.what.startswith("it was stored with another")]
     said = [one.file == it["file"] and it["says"] in one.what for one, it in zip(found, wanted)]
     assert len(found) == len(wanted) and all(said), "\n".join(map(str, found)) or "nothing was found"
-    assert all(problem.remedy for problem in found)
+    assert all(problem.remedy for problem in found) and fault.get("remedy", "") in found[0].remedy
     if near := fault.get("near"):
         text = (copy / file).read_text(encoding="utf-8")
         assert found[0].line == text[: text.index(near)].count("\n") + 1, found[0]

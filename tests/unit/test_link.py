@@ -1,6 +1,8 @@
 """The command that prints a link, and the list of addresses that stay."""
 
+import shutil
 import subprocess
+import sys
 
 import permalinks
 from support.project import command
@@ -21,3 +23,11 @@ def test_the_list_only_grows(root):
     )
     taken = {line[1:] for line in log.stdout.splitlines() if line.startswith("-") and not line.startswith("---")}
     assert permalinks.listed(taken) <= set(permalinks.read())
+
+
+def test_without_pages_the_list_says_what_to_do_first(tmp_path):
+    (tmp_path / "tests").mkdir()
+    script = shutil.copy(permalinks.__file__, tmp_path / "tests" / "permalinks.py")
+    told = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert told.returncode == 1 and "make site" in told.stderr
+    assert not (tmp_path / "tests" / "permalinks.txt").exists()

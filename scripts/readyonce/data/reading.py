@@ -170,7 +170,10 @@ def _explain(fault: ErrorDetails) -> tuple[str, str]:
         case "missing":
             return f"the key `{key}` is missing", f"Add `{key}:` here."
         case "extra_forbidden":
-            return f"the key `{key}` is not known", "Remove it, or mend its spelling."
+            remedy = "Remove it, or mend its spelling."
+            if fault["input"] is None:  # `{en: one, two, zh: …}` has a key `two`
+                remedy += " If it is a part of a text: a comma ends a text here, so put the whole text in quotes."
+            return f"the key `{key}` is not known", remedy
         case "literal_error":
             return f"`{given}` is no value for `{key}`", f"Write one of: {fault['ctx']['expected']}."
         case "string_pattern_mismatch":
