@@ -361,7 +361,7 @@ class IncidentFile(Model):
     short: Title
     """A short title, for the navigation."""
     summary: Text
-    """One sentence for lists and search engines."""
+    """One sentence for lists and search engines, of at most 160 columns; a Chinese character takes two."""
     tags: Tags
     """What it is found by."""
     reported: Reported
