@@ -19,6 +19,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -372,8 +373,10 @@ def _compared(folder):
     if len(batches) > 1:
         raise NotCompared("the ranks took different numbers of batches before the first step: one reads for the others?")
     if {len(one["batches"])} != batches:
-        taken = f"{len(one['batches'])} before its first step, and each of the {first['world']} processes took {len(first['batches'])}"
-        raise NotCompared(f"one process took {taken}: its settings follow the number of processes")
+        raise NotCompared(
+            f"one process took {len(one['batches'])} batches before its first step, and each of the {first['world']} processes "
+            f"took {len(first['batches'])}: its settings follow the number of processes"
+        )
     began = _whole(parts, "weights")
     for key, weights in one["weights"].items():
         if key in began and not torch.allclose(weights, began[key][: weights.numel()], rtol=1e-4, atol=1e-6):
@@ -392,7 +395,9 @@ def _compared(folder):
         elif mine.numel() < alone.numel() <= gathered[key].numel():
             mine = gathered[key][: alone.numel()]  # pieces; the last rank's ends with padding
         if mine.numel() < alone.numel():
-            raise NotCompared(f"{one['names'].get(key, key)} has {alone.numel()} elements in one process, and {mine.numel()} here")
+            raise NotCompared(
+                f"{one['names'].get(key, key)} has {alone.numel()} elements in one process, and {mine.numel()} here"
+            )
         mine = mine[: alone.numel()]
         found.append((one["names"].get(key, f"parameter {key[1]} of optimizer {key[0]}"), mine, alone, other))
     if not found:
@@ -400,17 +405,20 @@ def _compared(folder):
     return _Comparison(found, first["world"], max(first["limit"], one["limit"]), one["norms"])
 
 
+def _length(tensors):
+    return sum(float(tensor.double().square().sum()) for tensor in tensors) ** 0.5
+
+
 class _Comparison:
     """`tensors`: (name, gradient of N processes, of one, of one with the ranks in the other order), flat."""
 
     def __init__(self, tensors, world, limit, norms):
         self.world, self.norms = world, norms
-        total = lambda pick: sum(float(pick(*it).double().square().sum()) for it in tensors) ** 0.5
-        length, alone = total(lambda _, a, b, c: a), total(lambda _, a, b, c: b)
+        length, alone = _length(a for _, a, _, _ in tensors), _length(b for _, _, b, _ in tensors) or 1e-30
         inner = sum(float((a.double() * b.double()).sum()) for _, a, b, _ in tensors)
-        self.distance = total(lambda _, a, b, c: a - b) / (alone or 1e-30)
-        self.noise = total(lambda _, a, b, c: c - b) / (alone or 1e-30)
-        self.ratio = length / (alone or 1e-30)
+        self.distance = _length(a - b for _, a, b, _ in tensors) / alone
+        self.noise = _length(c - b for _, _, b, c in tensors) / alone
+        self.ratio = length / alone
         self.cosine = inner / (length * alone or 1e-30)
         self.untold = not self.noise <= limit
         self.limit = max(limit, 10 * self.noise)
@@ -430,46 +438,65 @@ class _Comparison:
 
     def meaning(self):
         """What such a gradient is seen with; the first is the likeliest."""
-        straight = self.cosine > 0.9999
-        if straight and abs(self.ratio / self.world - 1) < 0.01:
-            return [f"The gradient is {self.world} times that of one process: a loss that is multiplied by the number of processes, or gradients that are added and not averaged."]
-        if straight and abs(self.ratio * self.world - 1) < 0.01:
-            return [f"The gradient is one {self.world}th of that of one process: a gather without gradients, or a loss that is divided by the number of processes once too often."]
-        causes = []
-        if self.norms:
-            causes.append("The model has BatchNorm, which takes its statistics from the batch of its own rank. That may be meant; SyncBatchNorm takes them from all ranks.")
-        causes += [
-            "The loss is a mean over what differs in number between the ranks (tokens, pairs), and the mean of the ranks' means is another number.",
-            "The loss compares the samples of a batch with each other (contrastive, group-relative), and each rank sees its own only. That may be meant.",
-            "Not all of the gradient is averaged: `python -m readyonce_guard -- …` tells.",
+        straight, world = self.cosine > 0.9999, self.world
+        if straight and abs(self.ratio / world - 1) < 0.01:
+            return [
+                f"The gradient is {world} times that of one process: a loss that is multiplied by the number of processes, "
+                "or gradients that are added and not averaged."
+            ]
+        if straight and abs(self.ratio * world - 1) < 0.01:
+            return [
+                f"The gradient is that of one process divided by {world}: a gather without gradients, "
+                "or a loss that is divided by the number of processes once too often."
+            ]
+        causes = [
+            "The loss is a mean over tokens or pairs, and the ranks have different numbers of them: a mean of means.",
+            "The loss compares the samples of a batch with each other, and each rank sees its own only. That may be meant.",
+            "A part of the gradient is not averaged. The guard says which: python -m readyonce_guard -- COMMAND",
         ]
+        if self.norms:
+            causes.insert(
+                0,
+                "The model has BatchNorm, and each rank takes the statistics of its own batch. That may be meant. "
+                "SyncBatchNorm takes those of all ranks.",
+            )
         return causes
 
     def text(self):
         lines = [
-            f"readyonce compare: {self.world} processes and one process that is given the same batches, first gradient:",
+            f"{self.world} processes and one process that is given the same batches, first gradient:",
             f"  distance {self.distance:.2g}, ratio of lengths {self.ratio:.4g}, cosine {self.cosine:.6g}",
             f"  noise of two right orders {self.noise:.2g}, limit {self.limit:.2g}",
         ]
         if self.untold:
-            lines.append("  not compared: two runs of one process disagree by themselves. Does the loss draw random numbers (noise, masks, sampling)?")
+            lines.append(
+                "  not compared: the two runs of one process disagree. Does the loss draw random numbers (noise, masks)?"
+            )
         elif self.different:
-            lines.append("  DIFFERENT. It is likely a fault, and some of these may be meant:")
+            lines.append("  DIFFERENT. It is likely a fault; some of these may be meant:")
             lines += [f"  - {cause}" for cause in self.meaning()]
             if self.worst and len(self.worst) < 10_000:
-                some = ", ".join(f"{name} ({apart:.2g})" for apart, name in self.worst[:5])
-                lines.append(f"  parameters, the worst first: {some}{', …' if len(self.worst) > 5 else ''}")
+                some = ", ".join(f"{name} ({apart:.2g})" for apart, name in self.worst[:3])
+                lines.append(f"  parameters, the worst first: {some}{', …' if len(self.worst) > 3 else ''}")
         else:
-            lines.append("  ALIKE: what this command trains does not depend on the number of processes, as far as its first step shows.")
+            lines.append(
+                "  ALIKE: what this command trains does not depend on the number of processes, as far as its first step shows."
+            )
         return "\n".join(lines)
 
 
-def _alone(folder, mode, quiet):
+def _say(line):
+    print(f"readyonce compare: {line}", file=sys.stderr, flush=True)
+
+
+def _alone(folder, mode, show):
     """Rank 0's own command once more, as the only process."""
     recorded = _read(folder, "record-0")
     command = recorded["command"]
     if any("multiprocessing" in word for word in command):
-        raise NotCompared("the ranks are started by Python's multiprocessing (mp.spawn, notebook_launcher), not by a command of their own")
+        raise NotCompared(
+            "the ranks are started by Python's multiprocessing (mp.spawn, notebook_launcher), not by a command of their own"
+        )
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -478,24 +505,29 @@ def _alone(folder, mode, quiet):
     environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), "1")
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     environment[SETTINGS] = json.dumps({"folder": folder, "mode": mode})
-    ended = subprocess.run(command, cwd=recorded["directory"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    ended = subprocess.run(
+        command, cwd=recorded["directory"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     log = ended.stdout.decode(errors="replace")
-    if not quiet:
+    if show:
         print(log, file=sys.stderr, end="")
     if not os.path.exists(os.path.join(folder, f"{mode}.pt")):
         last = "\n".join(log.rstrip().splitlines()[-15:])
-        raise NotCompared(f"as one process the command ended with {ended.returncode} before its first optimizer step. Its last lines:\n{last}")
+        raise NotCompared(
+            f"as one process the command ended with {ended.returncode} before its first optimizer step. Its last lines:\n{last}"
+        )
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(
         prog="python -m readyonce_compare",
-        description="Run a training command up to its first optimizer step, once as it stands and twice as one process that is given "
-        "the batches of all ranks, and compare the gradients.",
-        epilog=f"Exit code: 0 where they are alike, {DIFFERENT} where they differ, {NOT_COMPARED} where they cannot be compared, and the "
-        "command's own where it fails by itself. No step is taken; what the command writes before its first step, it writes three times.",
+        description="Run a training command up to its first optimizer step, once as it stands and twice as one process that "
+        "is given the batches of all ranks, and compare the gradients.",
+        epilog=f"Exit code: 0 if they are alike, {DIFFERENT} if they differ, {NOT_COMPARED} if they cannot be compared, and the "
+        "command's own if it fails by itself. No step is taken. What the command writes before its first step, it writes three "
+        "times.",
     )
-    parser.add_argument("--quiet", action="store_true", help="do not print what the two runs of one process print")
+    parser.add_argument("--show", action="store_true", help="print what the two runs of one process print, too")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     options = parser.parse_args(arguments)
     command = options.command[1:] if options.command[:1] == ["--"] else options.command
@@ -504,9 +536,7 @@ def main(arguments=None):
     ours = os.path.dirname(os.path.abspath(__file__))
     with tempfile.TemporaryDirectory(prefix="readyonce-compare-") as folder:
         for name in ("readyonce_guard.py", "readyonce_compare.py"):
-            with open(os.path.join(ours, name), encoding="utf-8") as source:
-                with open(os.path.join(folder, name), "w", encoding="utf-8") as copy:
-                    copy.write(source.read())
+            shutil.copy(os.path.join(ours, name), folder)
         with open(os.path.join(folder, "sitecustomize.py"), "w", encoding="utf-8") as file:
             file.write(CUSTOMIZE)
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
@@ -520,15 +550,21 @@ def main(arguments=None):
                 if code:
                     return code
                 raise NotCompared("no optimizer step with a gradient was seen in a Python that this command started")
-            if _read(folder, "record-0")["world"] == 1:
+            world = _read(folder, "record-0")["world"]
+            if world == 1:
                 raise NotCompared("the command trains with one process")
-            for mode in ("one", "turned"):
-                _alone(folder, mode, options.quiet)
+            for rank in range(world):
+                if not os.path.exists(os.path.join(folder, f"record-{rank}.pt")):
+                    raise NotCompared(f"rank {rank} took no optimizer step on this machine within {TIMEOUT} seconds of rank 0's")
+            _say(f"the first gradient of {world} processes is recorded")
+            for number, mode in enumerate(("one", "turned"), 1):
+                _say(f"as one process, run {number} of 2")
+                _alone(folder, mode, options.show)
             comparison = _compared(folder)
         except NotCompared as why:
-            print(f"readyonce compare: not compared: {why}", file=sys.stderr, flush=True)
+            _say(f"not compared: {why}")
             return NOT_COMPARED
-    print(comparison.text(), file=sys.stderr, flush=True)
+    _say(comparison.text())
     return NOT_COMPARED if comparison.untold else DIFFERENT if comparison.different else 0
 
 

@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SCRIPT = ROOT / "snippets" / "guard" / "readyonce_compare.py"
 STORED = ROOT / "snippets" / "guard" / "compare.json"
+SHOWN = "trainer tokens-of-each-rank"  # what was said of it stands on the page
 ENDS = {0: "alike", 91: "different", 90: "not compared"}
 
 sys.path.insert(0, str(HERE))
@@ -24,14 +25,24 @@ import compare_loops  # noqa: E402
 def asked(name, timeout=None):
     """Run one program behind it: how it ends, and the numbers that it prints."""
     bin = Path(sys.executable).parent
-    torchrun = [str(bin / "torchrun"), "--nproc-per-node", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    command = [sys.executable, str(SCRIPT), "--quiet", "--", *torchrun, str(HERE / "compare_loops.py"), *name.split()]
+    torchrun = [
+        str(bin / "torchrun"),
+        "--nproc-per-node",
+        "2",
+        "--rdzv-backend",
+        "c10d",
+        "--rdzv-endpoint",
+        "localhost:0",
+    ]
+    command = [sys.executable, str(SCRIPT), "--", *torchrun, str(HERE / "compare_loops.py"), *name.split()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     log = ended.stdout + ended.stderr
     if ended.returncode not in ENDS:
         raise RuntimeError(f"{name} ended with {ended.returncode}:\n{log[-3000:]}")
-    numbers = re.search(r"distance (\S+), ratio of lengths (\S+), cosine (\S+)\n\s+noise of two right orders ([^\s,]+),", log)
+    numbers = re.search(
+        r"distance (\S+), ratio of lengths (\S+), cosine (\S+)\n\s+noise of two right orders ([^\s,]+),", log
+    )
     told = dict(zip(("distance", "ratio", "cosine", "noise"), map(float, numbers.groups()))) if numbers else {}
     worst = re.search(r"the worst first: ([\w.]+) \(", log)
     return {"says": ENDS[ended.returncode], **told, **({"worst": worst[1]} if worst else {})}, log
@@ -44,12 +55,18 @@ def main(names, write):
     for number, name in enumerate(names or compare_loops.LOOPS, 1):
         told, log = asked(name)
         expected = compare_loops.LOOPS[name]
-        print(f"{number:3} {name}: {told}" + ("" if told["says"] == expected else f", NOT {expected}\n{log[-1500:]}"), flush=True)
+        print(
+            f"{number:3} {name}: {told}" + ("" if told["says"] == expected else f", NOT {expected}\n{log[-1500:]}"),
+            flush=True,
+        )
         found[name] = {"expected": expected, **told}
-    if write:
-        loops = {name: found[name] for name in compare_loops.LOOPS if name in found}
-        stored = {"torch": torch.__version__.split("+")[0], "loops": loops}
-        STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if write:
+            loops = {name: found[name] for name in compare_loops.LOOPS if name in found}
+            stored = {"torch": torch.__version__.split("+")[0], "loops": loops}
+            STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            if name == SHOWN:
+                said = log[log.index("readyonce compare: 2 processes") :]
+                STORED.with_suffix(".txt").write_text(said, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -66,7 +66,9 @@ def main(loop, change=""):
             return (each * (y > 0)).sum() / (y > 0).sum().clamp(min=1)
         if change == "random-loss":
             return (each * torch.rand_like(y)).mean()
-        return each.sum() if change == "sum-of-samples" else each.mean() * (world if change == "loss-times-ranks" else 1)
+        return (
+            each.sum() if change == "sum-of-samples" else each.mean() * (world if change == "loss-times-ranks" else 1)
+        )
 
     if loop.startswith("zero"):
         import deepspeed
@@ -116,7 +118,8 @@ def main(loop, change=""):
         else:
             from torch.distributed.fsdp import FullyShardedDataParallel
 
-            model = FullyShardedDataParallel(model, use_orig_params=loop == "fsdp1-original-parameters")
+            original = loop == "fsdp1-original-parameters"
+            model = FullyShardedDataParallel(model, use_orig_params=original, device_id=torch.device("cpu"))
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for inputs, y in loader:
             loss_of(model(inputs), y).backward()
@@ -175,6 +178,7 @@ def trainer(change):
     import tempfile
 
     import torch
+    from tokenizers import Tokenizer, models
     from transformers import (
         DataCollatorForSeq2Seq,
         LlamaConfig,
@@ -183,7 +187,6 @@ def trainer(change):
         Trainer,
         TrainingArguments,
     )
-    from tokenizers import Tokenizer, models
 
     tokens = Tokenizer(models.WordLevel({"<pad>": 0, **{f"w{i}": i for i in range(1, 32)}}, unk_token="<pad>"))
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokens, pad_token="<pad>")

@@ -330,7 +330,12 @@ def excepted(catalog: Catalog, language: Language) -> str:
 
 
 def compared(loops: dict[str, Any], language: Language) -> str:
-    rows = [[say(f"guard.{key}", language) for key in ("loop", "change", "compared", "distance", "ratio", "cosine", "noise")]]
+    rows = [
+        [
+            say(f"guard.{key}", language)
+            for key in ("loop", "change", "compared", "distance", "ratio", "cosine", "noise")
+        ]
+    ]
     for name, loop in loops.items():
         kind, _, change = name.partition(" ")
         numbers = [_digits(loop[key]) for key in ("distance", "ratio", "cosine", "noise")]

@@ -1,0 +1,78 @@
+"""`readyonce_compare`: what it says of right training programs, of wrong ones, and of what it cannot compare."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from readyonce.pages import guard
+from support.patience import PATIENCE
+from support.project import ROOT, TESTS
+
+SCRIPT = ROOT / guard.FOLDER / guard.COMPARE
+sys.path.insert(0, str(TESTS / "guard"))
+import compare  # noqa: E402
+from compare_loops import ALIKE, DIFFERENT, LOOPS, UNTOLD  # noqa: E402
+
+
+def test_every_program_was_measured_and_ended_as_expected():
+    """The page's table; `python tests/guard/compare.py --write` makes it anew."""
+    loops = json.loads(compare.STORED.read_text(encoding="utf-8"))["loops"]
+    assert {name: it["expected"] for name, it in loops.items()} == LOOPS
+    assert [name for name, it in loops.items() if it["says"] != it["expected"]] == []
+    assert all(it["distance"] > 5e-3 for it in loops.values() if it["says"] == DIFFERENT)
+
+
+# One of each strategy and each answer; `tests/guard/compare.py` runs all.
+LIVE = [
+    "ddp",
+    "ddp random-loss",
+    "contrastive gathered-without-gradients",
+    "accelerate-bf16",
+    "fsdp2 loss-times-ranks",
+    "zero3 mean-of-means",
+]
+
+
+@pytest.mark.parametrize("name", LIVE)
+def test_a_program_is_compared(name):
+    told, log = compare.asked(name, timeout=PATIENCE)
+    assert told["says"] == LOOPS[name], log
+    if LOOPS[name] == DIFFERENT:
+        assert told["distance"] > 10 * told["noise"] and "parameters, the worst first: " in log
+    if name == "fsdp2 loss-times-ranks":  # clipping does not hide it
+        assert told["ratio"] == pytest.approx(2, rel=1e-3) and "2 times that of one process" in log
+    if LOOPS[name] == ALIKE:
+        assert told["distance"] < (1e-2 if "bf16" in name else 1e-5)
+    if LOOPS[name] == UNTOLD:
+        assert "Does the loss draw random numbers" in log
+
+
+TRAINED = """
+import torch
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.ones(1, 2)).sum().backward()
+optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "command, code, said",
+    [
+        ([], 2, "name the command to run"),
+        (["--", "no-such-program"], 2, "no-such-program cannot be run: No such file or directory"),
+        (["--", sys.executable, "-c", "raise SystemExit(7)"], 7, ""),
+        (["--", sys.executable, "-c", "print(1)"], 90, "no optimizer step with a gradient was seen"),
+        (["--", sys.executable, "-c", TRAINED], 90, "the command trains with one process"),
+    ],
+)
+def test_what_cannot_be_compared_has_a_sentence(command, code, said, tmp_path):
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(
+        [sys.executable, SCRIPT, *command], capture_output=True, text=True, cwd=tmp_path, env=environment
+    )
+    assert done.returncode == code and said in done.stderr, done.stderr
+    assert not list(tmp_path.iterdir())
