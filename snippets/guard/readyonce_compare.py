@@ -234,17 +234,18 @@ class _Part:
             yield from (((number, place), p) for place, p in enumerate(params))
 
     def _before_step(self, optimizer, args, kwargs):
-        closure = args[0] if args and callable(args[0]) else kwargs.get("closure")
-        if closure is not None:  # the gradients are computed inside the step
+        """`args` begins with the optimizer; where a closure follows, the gradients are computed inside the step."""
+        closure = args[1] if len(args) > 1 else kwargs.get("closure")
+        if closure is None:
+            self._stepping(optimizer)
+            return None
 
-            def then():
-                loss = closure()
-                self._stepping(optimizer)
-                return loss
+        def then():
+            loss = closure()
+            self._stepping(optimizer)
+            return loss
 
-            return ((then, *args[1:]), kwargs) if args else (args, {**kwargs, "closure": then})
-        self._stepping(optimizer)
-        return None
+        return ((args[0], then, *args[2:]), kwargs) if len(args) > 1 else (args, {**kwargs, "closure": then})
 
     def _stepping(self, optimizer):
         """Before the first step that has gradients: write them, and end."""
@@ -390,14 +391,14 @@ def _compared(folder):
             alone = torch.zeros(size) if alone is None else alone
             other = torch.zeros(size) if other is None else other
         mine = first["gradients"].get(key)
+        held = first["weights"].get(key)
+        if held is not None and held.numel() < alone.numel():  # rank 0 has a piece of it, or nothing
+            mine = gathered.get(key)  # the last piece ends with padding
         if mine is None:
             mine = torch.zeros_like(alone)
-        elif mine.numel() < alone.numel() <= gathered[key].numel():
-            mine = gathered[key][: alone.numel()]  # pieces; the last rank's ends with padding
         if mine.numel() < alone.numel():
-            raise NotCompared(
-                f"{one['names'].get(key, key)} has {alone.numel()} elements in one process, and {mine.numel()} here"
-            )
+            name = one["names"].get(key, key)
+            raise NotCompared(f"{name} has {alone.numel()} elements in one process, and {mine.numel()} in all ranks together")
         mine = mine[: alone.numel()]
         found.append((one["names"].get(key, f"parameter {key[1]} of optimizer {key[0]}"), mine, alone, other))
     if not found:
@@ -555,7 +556,9 @@ def main(arguments=None):
                 raise NotCompared("the command trains with one process")
             for rank in range(world):
                 if not os.path.exists(os.path.join(folder, f"record-{rank}.pt")):
-                    raise NotCompared(f"rank {rank} took no optimizer step on this machine within {TIMEOUT} seconds of rank 0's")
+                    raise NotCompared(
+                        f"rank {rank} took no optimizer step on this machine within {TIMEOUT} seconds of rank 0's"
+                    )
             _say(f"the first gradient of {world} processes is recorded")
             for number, mode in enumerate(("one", "turned"), 1):
                 _say(f"as one process, run {number} of 2")

@@ -20,6 +20,8 @@ LOOPS = {
     "ddp random-loss": UNTOLD,
     "ddp own-batches": UNTOLD,
     "ddp divided-twice": ALIKE,  # by the steps of accumulation, as it would be with one process
+    "ddp-closure": ALIKE,
+    "ddp-closure loss-times-ranks": DIFFERENT,
     "contrastive": ALIKE,
     "contrastive gathered-without-gradients": DIFFERENT,
     "contrastive own-negatives": DIFFERENT,
@@ -42,6 +44,8 @@ LOOPS = {
     "zero3 mean-of-means": DIFFERENT,
     "trainer": ALIKE,
     "trainer tokens-of-each-rank": DIFFERENT,
+    "trainer-lora-bf16": ALIKE,
+    "trainer-zero2": ALIKE,
 }
 WIDTH, BATCH, CLIP = 8, 4, 0.1
 
@@ -51,8 +55,8 @@ def main(loop, change=""):
     from torch import nn
     from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-    if loop == "trainer":
-        return trainer(change)
+    if loop.startswith("trainer"):
+        return trainer(loop, change)
     torch.manual_seed(0)
     x = torch.randn(64, WIDTH)
     data = TensorDataset(x, x.sum(1, keepdim=True) + torch.randn(64, 1))
@@ -135,6 +139,17 @@ def main(loop, change=""):
         model = nn.Linear(WIDTH, 6)
     ddp = nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    if loop == "ddp-closure":  # the gradients are computed inside the step, as in Lightning
+        for inputs, y in loader:
+
+            def closure(inputs=inputs, y=y):
+                optimizer.zero_grad()
+                loss = loss_of(ddp(inputs), y)
+                loss.backward()
+                return loss
+
+            optimizer.step(closure)
+        return None
     called = ddp.module if change == "inner-model" else ddp
     for micro, (inputs, y) in enumerate(loader):
         last = micro % 2 == 1
@@ -173,8 +188,11 @@ def contrastive(out, change):
     return functional.cross_entropy(scores, own)
 
 
-def trainer(change):
-    """transformers' Trainer on sequences of different lengths, padded by its collator; two micro-batches a step."""
+def trainer(loop, change):
+    """transformers' Trainer on sequences of different lengths, padded by its collator; two micro-batches a step.
+
+    `lora-bf16`: PEFT's LoRA with dropout, bf16 autocast and gradient checkpointing.
+    """
     import tempfile
 
     import torch
@@ -195,6 +213,20 @@ def trainer(change):
         vocab_size=32, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, pad_token_id=0
     )
     model = LlamaForCausalLM(config)
+    more = {}
+    if loop == "trainer-lora-bf16":
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"], lora_dropout=0.1))
+        more = {"bf16": True, "gradient_checkpointing": True}
+        more["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    if loop == "trainer-zero2":
+        more["deepspeed"] = {
+            "zero_optimization": {"stage": 2},
+            "train_micro_batch_size_per_gpu": "auto",
+            "gradient_accumulation_steps": "auto",
+            "gradient_clipping": "auto",
+        }
     rows = []
     for length in torch.randint(3, 24, (64,)).tolist():
         ids = torch.randint(1, 32, (length,)).tolist()
@@ -210,6 +242,7 @@ def trainer(change):
             save_strategy="no",
             dataloader_num_workers=1,
             average_tokens_across_devices=change != "tokens-of-each-rank",
+            **more,
         )
         collator = DataCollatorForSeq2Seq(tokenizer, padding=True)
         Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collator).train()
