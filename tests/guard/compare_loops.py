@@ -24,6 +24,7 @@ LOOPS = {
     "ddp-closure loss-times-ranks": DIFFERENT,
     "contrastive": ALIKE,
     "contrastive gathered-without-gradients": DIFFERENT,
+    "contrastive gathered-all-without-gradients": ALIKE,  # its own embeddings too, so one process has the same fault
     "contrastive own-negatives": DIFFERENT,
     "accelerate": ALIKE,
     "accelerate loss-times-ranks": DIFFERENT,
@@ -175,9 +176,11 @@ def contrastive(out, change):
 
     out = functional.normalize(out, dim=-1)
     everyone, first = out, 0
-    if change == "gathered-without-gradients":
+    if change.startswith("gathered"):
         parts = [torch.empty_like(out) for _ in range(distributed.get_world_size())]
         distributed.all_gather(parts, out.detach())
+        if change == "gathered-without-gradients":
+            parts[distributed.get_rank()] = out
         everyone, first = torch.cat(parts), distributed.get_rank() * len(out)
     elif change != "own-negatives":
         everyone = torch.cat(distributed.nn.functional.all_gather(out))
