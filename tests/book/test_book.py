@@ -48,8 +48,9 @@ def test_what_the_navigation_leaves_out_follows_the_page_above(built, root, lang
     chapters = list(setter._chapters(site_of, navigation))
     setter._add(chapters, ["guard-findings.md", "about.md", "guard-evidence.md"])
     assert (chapters[-1].address, chapters[-1].level) == ("about/", 1)
+    of_page = [("guard.md", 2), ("guard-findings.md", 3), ("guard-evidence.md", 3)]
     of_guard = [(chapter.source, chapter.level) for chapter in chapters if (chapter.source or "").startswith("guard")]
-    assert of_guard == [("guard.md", 2), ("guard-findings.md", 3), ("guard-evidence.md", 3)]
+    assert of_guard == [*of_page, ("guard-compare.md", 2)]
     chapters = [chapter.address for chapter in chapters]
     after = chapters.index("incidents/RO-0003/") + 1
     assert chapters[after : after + 3] == [f"incidents/RO-0003/{name}/" for name in ("claims", "evidence", "files")]
