@@ -7,6 +7,7 @@ import re
 from urllib.parse import quote
 
 import pytest
+from playwright.sync_api import Error
 
 from support.browser import answered, visit, wait_until
 from support.logs import LOG, LOGS, read, told
@@ -87,14 +88,16 @@ def test_answer_and_fix_are_in_sight(page, size):
 
 def test_the_cursor_stays_where_one_types(page):
     it = page()
-    it.focus(
-        "#ro-log"
-    )  # with which the theme's script comes; from a folder it misses its index, and says so before the clock stands
-    wait_until(it, "'component$' in window && 'ready' in document.documentElement.dataset")
     it.clock.install()
+    it.focus("#ro-log")
     for part in ("Error", " no d", "istan", "ce"):
         it.keyboard.type(part)
-        it.clock.run_for(PAUSE)
+        try:
+            it.clock.run_for(PAUSE)
+        except Error as error:  # the theme's, once, which `page` lets pass too
+            if "search_index" not in str(error):
+                raise
+            it.clock.run_for(PAUSE)
         answered(it)
     assert it.evaluate("document.activeElement.id") == "ro-log"
 
