@@ -12,7 +12,6 @@ It needs torch >= 2.4 and readyonce_guard.py beside it, all ranks on one machine
 # SPDX-License-Identifier: Apache-2.0
 
 import argparse
-import contextlib
 import functools
 import gc
 import itertools
@@ -26,22 +25,13 @@ import sys
 import tempfile
 import time
 
-from readyonce_guard import _AfterTorch, _run
+import readyonce_guard
 
 SETTINGS = "READYONCE_COMPARE"  # what `main` tells the processes that it starts
 DIFFERENT, NOT_COMPARED = 91, 90  # exit codes
 LIMIT, TF32, HALF = 1e-3, 1e-2, 5e-2  # relative; by the narrowest type that the gradient came through
 TIMEOUT = 600  # seconds for the other ranks to take their first step
-CUSTOMIZE = """\
-import importlib.machinery, importlib.util, os, sys
-here = os.path.dirname(os.path.abspath(__file__))
-others = [place for place in sys.path if os.path.abspath(place) != here]
-spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
-if spec:  # the one that we stand in front of
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
-import readyonce_compare
-readyonce_compare._from_environment()
-"""
+CUSTOMIZE = readyonce_guard.CUSTOMIZE.replace("readyonce_guard", "readyonce_compare")  # what puts this file into each Python
 
 
 class NotCompared(Exception):
@@ -54,7 +44,7 @@ class NotCompared(Exception):
 def _from_environment():
     """Called by the sitecustomize of `main`, in every Python that the command starts."""
     settings = json.loads(os.environ[SETTINGS])
-    sys.meta_path.insert(0, _AfterTorch(lambda: _Part(**settings).install()))
+    sys.meta_path.insert(0, readyonce_guard._AfterTorch(lambda: _Part(**settings).install()))
 
 
 class _Part:
@@ -182,7 +172,7 @@ class _Part:
 
     def _recorded(self):
         if self.given is None:
-            parts = [_read(self.folder, f"record-{rank}") for rank in range(_read(self.folder, "record-0")["world"])]
+            parts = _parts(self.folder)
             self.given = {"fetched": [part["fetched"] for part in parts], "weights": _whole(parts, "weights")}
         return self.given
 
@@ -202,7 +192,7 @@ class _Part:
             self._before_zero(zero.DeepSpeedZeroOptimizer, lambda it: itertools.chain.from_iterable(it.bit16_groups))
         if zero := modules.get("deepspeed.runtime.zero.stage3"):
             self._before_zero(zero.DeepSpeedZeroOptimizer_Stage3, lambda it: it.module.parameters())
-        if self.mode == "record" or "deepspeed" in sys.modules:  # its master weights lie elsewhere; they are compared
+        if self.mode == "record" or "deepspeed" in modules:  # its master weights lie elsewhere; they are compared
             return
         weights = self._recorded()["weights"]
         with torch.no_grad():
@@ -220,9 +210,8 @@ class _Part:
             from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_grad
 
             params = {(0, place): p for place, p in enumerate(parameters(optimizer)) if p.requires_grad}
-            found = {key: grad for key, p in params.items() if (grad := safe_get_full_grad(p)) is not None}
-            weights = {key: safe_get_full_fp32_param(p) for key, p in params.items()}
-            self._write({key: _flat(it) for key, it in found.items()}, {key: _flat(it) for key, it in weights.items()}, params)
+            found = {key: _flat(grad) for key, p in params.items() if (grad := safe_get_full_grad(p)) is not None}
+            self._write(found, {key: _flat(safe_get_full_fp32_param(p)) for key, p in params.items()}, params)
             return original(optimizer, *args, **kwargs)
 
         kind.step = step
@@ -270,21 +259,21 @@ class _Part:
         together = distributed.is_available() and distributed.is_initialized()
         rank, world = (distributed.get_rank(), distributed.get_world_size()) if together else (0, 1)
         record = {
-            "world": world,
             "gradients": found,
-            "weights": weights,
+            "weights": weights if self.mode != "turned" else {},
             "fetched": self.fetched if self.mode == "record" else {},
             "batches": sorted(self.fetched),
             "limit": HALF if half else TF32 if tf32 else LIMIT,
             "names": _names(params) if self.mode == "one" else {},
             "norms": _has_batch_norm() if self.mode == "one" else False,
-            "command": sys.orig_argv,
-            "directory": os.getcwd(),
-            "environment": dict(os.environ),
         }
         name = f"record-{rank}" if self.mode == "record" else self.mode
         torch.save(record, os.path.join(self.folder, f"{name}.part"))
         os.replace(os.path.join(self.folder, f"{name}.part"), os.path.join(self.folder, f"{name}.pt"))
+        if self.mode == "record" and rank == 0:
+            launch = {"world": world, "command": sys.orig_argv, "directory": os.getcwd(), "environment": dict(os.environ)}
+            with open(os.path.join(self.folder, "launch.json"), "w", encoding="utf-8") as file:
+                json.dump(launch, file)
         if self.mode == "record":  # the others may still need this process: its store, its part of a reduction
             ends = time.monotonic() + TIMEOUT
             while time.monotonic() < ends and not all(
@@ -350,6 +339,20 @@ def _read(folder, name):
     return torch.load(os.path.join(folder, f"{name}.pt"), weights_only=False)
 
 
+def _launch(folder):
+    """How rank 0 was started, and among how many; None where it took no step."""
+    path = os.path.join(folder, "launch.json")
+    if not os.path.exists(path):
+        return None
+    with open(path, encoding="utf-8") as file:
+        return json.load(file)
+
+
+def _parts(folder):
+    """What each rank of the recorded run wrote."""
+    return [_read(folder, f"record-{rank}") for rank in range(_launch(folder)["world"])]
+
+
 def _whole(parts, what):
     """(optimizer, place) → what the ranks hold, one behind the other.
 
@@ -365,8 +368,8 @@ def _compared(folder):
     """What the three runs tell: the distance of the gradient, and of each parameter's, with the noise of each."""
     import torch
 
-    first = _read(folder, "record-0")
-    parts = [first, *(_read(folder, f"record-{rank}") for rank in range(1, first["world"]))]
+    parts = _parts(folder)
+    first, world = parts[0], len(parts)
     one, turned = _read(folder, "one"), _read(folder, "turned")
     batches = {len(part["batches"]) for part in parts}
     if not any(part["batches"] for part in parts):
@@ -375,7 +378,7 @@ def _compared(folder):
         raise NotCompared("the ranks took different numbers of batches before the first step: one reads for the others?")
     if {len(one["batches"])} != batches:
         raise NotCompared(
-            f"one process took {len(one['batches'])} batches before its first step, and each of the {first['world']} processes "
+            f"one process took {len(one['batches'])} batches before its first step, and each of the {world} processes "
             f"took {len(first['batches'])}: its settings follow the number of processes"
         )
     began = _whole(parts, "weights")
@@ -403,7 +406,7 @@ def _compared(folder):
         found.append((one["names"].get(key, f"parameter {key[1]} of optimizer {key[0]}"), mine, alone, other))
     if not found:
         raise NotCompared("no parameter has a gradient in the run of one process")
-    return _Comparison(found, first["world"], max(first["limit"], one["limit"]), one["norms"])
+    return _Comparison(found, world, max(first["limit"], one["limit"]), one["norms"])
 
 
 def _length(tensors):
@@ -427,7 +430,7 @@ class _Comparison:
         for name, a, b, c in tensors:
             size = float(b.norm()) + 1e-30
             # Of a gradient that is nearly nothing beside the others, only the rounding is left.
-            if max(size, float(a.norm())) > 1e-6 * (alone + 1e-30):
+            if max(size, float(a.norm())) > 1e-6 * alone:
                 limit = max(self.limit, 10 * float((c - b).norm()) / size)
                 if (apart := float((a - b).norm()) / size) > limit:
                     self.worst.append((apart, name))
@@ -476,7 +479,7 @@ class _Comparison:
         elif self.different:
             lines.append("  DIFFERENT. It is likely a fault; some of these may be meant:")
             lines += [f"  - {cause}" for cause in self.meaning()]
-            if self.worst and len(self.worst) < 10_000:
+            if self.worst:
                 some = ", ".join(f"{name} ({apart:.2g})" for apart, name in self.worst[:3])
                 lines.append(f"  parameters, the worst first: {some}{', …' if len(self.worst) > 3 else ''}")
         else:
@@ -490,10 +493,9 @@ def _say(line):
     print(f"readyonce compare: {line}", file=sys.stderr, flush=True)
 
 
-def _alone(folder, mode, show):
+def _alone(folder, launch, mode, show):
     """Rank 0's own command once more, as the only process."""
-    recorded = _read(folder, "record-0")
-    command = recorded["command"]
+    command = launch["command"]
     if any("multiprocessing" in word for word in command):
         raise NotCompared(
             "the ranks are started by Python's multiprocessing (mp.spawn, notebook_launcher), not by a command of their own"
@@ -501,14 +503,12 @@ def _alone(folder, mode, show):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    environment = {name: value for name, value in recorded["environment"].items() if not name.startswith("TORCHELASTIC_")}
+    environment = {name: value for name, value in launch["environment"].items() if not name.startswith("TORCHELASTIC_")}
     environment |= dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0")
     environment |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE"), "1")
     environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     environment[SETTINGS] = json.dumps({"folder": folder, "mode": mode})
-    ended = subprocess.run(
-        command, cwd=recorded["directory"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    ended = subprocess.run(command, cwd=launch["directory"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     log = ended.stdout.decode(errors="replace")
     if show:
         print(log, file=sys.stderr, end="")
@@ -543,15 +543,16 @@ def main(arguments=None):
         path = os.pathsep.join(filter(None, [folder, os.environ.get("PYTHONPATH")]))
         settings = json.dumps({"folder": folder, "mode": "record"})
         try:
-            code = _run(command, {**os.environ, "PYTHONPATH": path, SETTINGS: settings})
+            code = readyonce_guard._run(command, {**os.environ, "PYTHONPATH": path, SETTINGS: settings})
         except OSError as error:
             parser.error(f"{command[0]} cannot be run: {error.strerror}")
         try:
-            if not os.path.exists(os.path.join(folder, "record-0.pt")):
+            launch = _launch(folder)
+            if not launch:
                 if code:
                     return code
                 raise NotCompared("no optimizer step with a gradient was seen in a Python that this command started")
-            world = _read(folder, "record-0")["world"]
+            world = launch["world"]
             if world == 1:
                 raise NotCompared("the command trains with one process")
             for rank in range(world):
@@ -562,7 +563,7 @@ def main(arguments=None):
             _say(f"the first gradient of {world} processes is recorded")
             for number, mode in enumerate(("one", "turned"), 1):
                 _say(f"as one process, run {number} of 2")
-                _alone(folder, mode, options.show)
+                _alone(folder, launch, mode, options.show)
             comparison = _compared(folder)
         except NotCompared as why:
             _say(f"not compared: {why}")

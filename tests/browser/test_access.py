@@ -44,6 +44,7 @@ KINDS = [
     "guard/",
     "guard-findings/",
     "guard-evidence/",
+    "guard-compare/",
     "errors/ddp-ready-twice/",
     "errors/look-alikes/",
     "errors/look-alikes/ddp-graph-changed/",

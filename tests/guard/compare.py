@@ -16,24 +16,17 @@ ROOT = HERE.parents[1]
 SCRIPT = ROOT / "snippets" / "guard" / "readyonce_compare.py"
 STORED = ROOT / "snippets" / "guard" / "compare.json"
 SHOWN = "trainer tokens-of-each-rank"  # what was said of it stands on the page
-ENDS = {0: "alike", 91: "different", 90: "not compared"}
 
 sys.path.insert(0, str(HERE))
-import compare_loops  # noqa: E402
+from compare_loops import ALIKE, DIFFERENT, LOOPS, UNTOLD  # noqa: E402
+
+ENDS = {0: ALIKE, 91: DIFFERENT, 90: UNTOLD}
 
 
 def asked(name, timeout=None):
     """Run one program behind it: how it ends, and the numbers that it prints."""
     bin = Path(sys.executable).parent
-    torchrun = [
-        str(bin / "torchrun"),
-        "--nproc-per-node",
-        "2",
-        "--rdzv-backend",
-        "c10d",
-        "--rdzv-endpoint",
-        "localhost:0",
-    ]
+    torchrun = [str(bin / "torchrun"), "--standalone", "--nproc-per-node", "2"]
     command = [sys.executable, str(SCRIPT), "--", *torchrun, str(HERE / "compare_loops.py"), *name.split()]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
@@ -52,16 +45,16 @@ def main(names, write):
     import torch
 
     found = json.loads(STORED.read_text(encoding="utf-8"))["loops"] if STORED.is_file() else {}
-    for number, name in enumerate(names or compare_loops.LOOPS, 1):
+    for number, name in enumerate(names or LOOPS, 1):
         told, log = asked(name)
-        expected = compare_loops.LOOPS[name]
+        expected = LOOPS[name]
         print(
             f"{number:3} {name}: {told}" + ("" if told["says"] == expected else f", NOT {expected}\n{log[-1500:]}"),
             flush=True,
         )
-        found[name] = {"expected": expected, **told}
+        found[name] = told
         if write:
-            loops = {name: found[name] for name in compare_loops.LOOPS if name in found}
+            loops = {name: found[name] for name in LOOPS if name in found}
             stored = {"torch": torch.__version__.split("+")[0], "loops": loops}
             STORED.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
             if name == SHOWN:

@@ -20,8 +20,7 @@ from compare_loops import ALIKE, DIFFERENT, LOOPS, UNTOLD  # noqa: E402
 def test_every_program_was_measured_and_ended_as_expected():
     """The page's table; `python tests/guard/compare.py --write` makes it anew."""
     loops = json.loads(compare.STORED.read_text(encoding="utf-8"))["loops"]
-    assert {name: it["expected"] for name, it in loops.items()} == LOOPS
-    assert [name for name, it in loops.items() if it["says"] != it["expected"]] == []
+    assert {name: it["says"] for name, it in loops.items()} == LOOPS
     assert all(it["distance"] > 1e-3 for it in loops.values() if it["says"] == DIFFERENT)
 
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, RootModel, StringConstraints, model_validator
 from readyonce.data import links, words
 from readyonce.data.catalog import Catalog, Incident, understood
 from readyonce.data.links import run_address
-from readyonce.data.markup import table
+from readyonce.data.markup import NO_BREAK_HYPHEN, table
 from readyonce.data.project import Language
 from readyonce.data.schema import GUARD, SILENT, Guard, Model, NonEmpty, Outcome, Run, Text
 from readyonce.data.words import say
@@ -186,7 +186,6 @@ class Reasons(RootModel[dict[RunName, Text] | None]):
 class Compared(Model):
     """What was said of a training program, of `compare.json`; no numbers where the program could not be compared."""
 
-    expected: Literal["alike", "different", "not compared"]
     says: Literal["alike", "different", "not compared"]
     distance: float | None = None
     ratio: float | None = None
@@ -330,21 +329,18 @@ def excepted(catalog: Catalog, language: Language) -> str:
 
 
 def compared(loops: dict[str, Any], language: Language) -> str:
-    rows = [
-        [
-            say(f"guard.{key}", language)
-            for key in ("loop", "change", "compared", "distance", "ratio", "cosine", "noise")
-        ]
-    ]
+    measures = ("distance", "ratio", "cosine", "noise")
+    rows = [[say(f"guard.{key}", language) for key in ("loop", "change", "compared", *measures)]]
     for name, loop in loops.items():
         kind, _, change = name.partition(" ")
-        numbers = [_digits(loop[key]) for key in ("distance", "ratio", "cosine", "noise")]
+        numbers = [_digits(loop[key]) for key in measures]
         rows.append([f"`{kind}`", change and f"`{change}`", say(f"guard.{loop['says']}", language), *numbers])
     return table(rows)
 
 
 def _digits(number: float | None) -> str:
-    return "" if number is None else f"{number:.2g}" if abs(number) < 0.1 else f"{number:.4g}"
+    """To read, and in one line; nothing where nothing could be compared."""
+    return "" if number is None else f"{number:{'.2g' if abs(number) < 0.1 else '.4g'}}".replace("-", NO_BREAK_HYPHEN)
 
 
 def faults_count(loops: dict[str, Any], language: Language) -> str:
