@@ -195,6 +195,6 @@ def test_a_chosen_book_has_the_articles_of_its_incidents(built, root, tmp_path, 
     titles = [title for level, title, _ in outline(path) if level == 1]
     assert [title.split()[0] for title in titles] == list(chosen)
     check_links(path, least=0)
-    check_accessible(path, language)
+    check_accessible(path, language, "/H3", "/Table", "/TH", "/TD")
     assert len(opened(path).pages) <= 2 + 2 * 4
     assert squeezed(KNOWN.incidents["RO-0001"].meta.title[language]) not in "".join(texts_of(path, SHORT_MARGINS))
