@@ -27,7 +27,7 @@ site: .venv/site.stamp ## build the wiki once, into site/
 
 install: .venv/tests.stamp ## install all that runs and tests need (torch, DeepSpeed, transformers); run nothing
 
-quick: .venv/quick.stamp ## in two or three minutes: format, and what needs no torch, no browser, no network, no site
+quick: .venv/quick.stamp ## in four or five minutes: format, and what needs no torch, no browser, no network, no site
 	@$(BIN)/ruff check scripts tests
 	@$(BIN)/ruff format --check scripts tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
