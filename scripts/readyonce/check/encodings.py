@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,9 +29,9 @@ def merge_left_unfinished(catalog: Catalog) -> Iterator[Problem]:
     """
     remedy = "Keep what both sides say. Of a generated list keep either half, and run `readyonce render`."
     for path in _files(catalog):
-        found = re.search(rb"^<{7} ", path.read_bytes(), re.MULTILINE)
-        if found:
-            line = path.read_bytes().count(b"\n", 0, found.start()) + 1
+        before, mark, _ = (b"\n" + path.read_bytes()).partition(b"\n<<<<<<< ")
+        if mark:
+            line = before.count(b"\n") + 1
             yield catalog.problem(path, line, "a merge was left unfinished here", remedy)
 
 

@@ -235,9 +235,9 @@ def equal_facts_end_differently(catalog: Catalog) -> Iterator[Problem]:
     Then something decides that no fact tells, and no claim could say when it holds.
     Remedy: add the fact that separates them to `snippets/facts.yml` and to the repro's `facts`.
     """
-    alike: dict[frozenset[tuple[str, Value]], Observed] = {}
-    for observed in catalog.observed:
-        other = alike.setdefault(frozenset(observed.facts.items()), observed)
+    alike: dict[bytes, Observed] = {}
+    for observed, told in zip(catalog.observed, catalog.told, strict=True):
+        other = alike.setdefault(told, observed)
         if other.label != observed.label:
             what = f"no fact separates `{observed.name}` ({observed.label}) from `{other.name}` ({other.label})"
             remedy = "A fact is missing: add it to snippets/facts.yml and to the repro's `facts`."

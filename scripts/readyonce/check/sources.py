@@ -36,16 +36,38 @@ def made(catalog: Catalog) -> dict[str, str] | None:
     """
     if catalog.unsound:
         return None
+    snippets = catalog.root / "snippets"
+    read = {path.name: kept.digest_of(path) for path in sorted(snippets.iterdir())}
     try:
-        return kept.answer(f"includes of {kept.digest_of(catalog.root / 'snippets')}", lambda: _marks(catalog))
+        return kept.answer(f"includes of {kept.digest(str(read).encode())}", lambda: _marks(catalog, read))
     except Exception:  # `check.problems` makes them once more where nothing else is found
         return None
 
 
-def _marks(catalog: Catalog) -> dict[str, str]:
+def _marks(catalog: Catalog, read: dict[str, str]) -> dict[str, str]:
+    """Made anew is what the edited files are shown in. Of another incident, one shows its runs: their facts and outcomes."""
     from readyonce.pages import includes  # takes long, and mostly they are kept
 
-    return {name: "\n".join(_MARK.findall(text)) for name, text in includes.every(catalog, "en").items()}
+    of_all = {name: digest for name, digest in read.items() if name not in catalog.incidents}
+    ended = [(observed.name, observed.label) for observed in catalog.observed]
+    shown = kept.digest(str((of_all, ended)).encode(), *catalog.told)
+    found = _of(includes.of_catalog(catalog, "en"))
+    found |= kept.answer("includes of the program", lambda: _of(includes.of_program("en")))
+    for id in catalog.incidents:
+        key = f"includes of {id} {read[id]} {shown}"
+        found |= kept.answer(key, functools.partial(_of_incident, catalog, id))
+    return found
 
 
-_MARK = re.compile(r'(?:\{ ?#|id=")[^\s"{}]+|.*--8<-- \[(?:start|end):.*')
+def _of_incident(catalog: Catalog, id: str) -> dict[str, str]:
+    from readyonce.pages.incident import includes
+
+    return _of(includes(catalog, catalog.incidents[id], "en"))
+
+
+def _of(files: dict[str, str]) -> dict[str, str]:
+    return {name: "\n".join(_marks_of(text)) for name, text in files.items()}
+
+
+def _marks_of(text: str) -> list[str]:
+    return [*re.findall(r'(?:\{ ?#|id=")[^\s"{}]+', text), *re.findall(r"--8<-- \[(?:start|end):.*", text)]

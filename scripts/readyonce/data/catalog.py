@@ -6,11 +6,12 @@ fault becomes a `Problem` with file, line and remedy, and the rest is still read
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -21,9 +22,9 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, RootModel, ValidationError
 
-from readyonce.data import links, project
+from readyonce.data import kept, links, project
 from readyonce.data.facts import Leaf, Query, Value, fits, members, separate
-from readyonce.data.kept import kept
+from readyonce.data.facts import Path as LeafPath
 from readyonce.data.reading import CatalogError, Keys, Problem, explain_yaml, explained, line_of, parse_yaml
 from readyonce.data.schema import (
     BASELINE,
@@ -445,9 +446,18 @@ class Catalog:
         given = list(runs)
         key = tuple(observed.number for observed in given)  # each language asks for the same
         if key not in self._parted:
-            leaves = separate([(observed.facts, observed.label) for observed in given], list(self.vocabulary))
+            told = [(observed.facts, observed.label) for observed in given]
+            labels = str([*self.vocabulary, *(observed.label for observed in given)])
+            asked = kept.digest(labels.encode(), *(self.told[number] for number in key))
+            found = kept.answer(f"parts of {asked}", lambda: _plain(separate(told, list(self.vocabulary))))
+            leaves = [Leaf(path, Counter(ended), runs) for path, ended, runs in found]
             self._parted[key] = [(leaf, [given[number] for number in leaf.runs]) for leaf in leaves]
         return self._parted[key]
+
+    @cached_property
+    def told(self) -> list[bytes]:
+        """A hash of the facts of each run."""
+        return [hashlib.sha256(str(sorted(one.facts.items())).encode()).digest() for one in self.observed]
 
     @cached_property
     def _index(self) -> RunIndex:
@@ -481,6 +491,11 @@ class Catalog:
             remedy = "Write it: `lint` and the page of the table rest on it."
             raise CatalogError([Problem("snippets/decision.yml", 1, what, remedy)])
         return self.decision
+
+
+def _plain(leaves: list[Leaf]) -> list[tuple[LeafPath, dict[str, int], list[int]]]:
+    """What separates runs, in types that can be kept from one `readyonce check` to the next."""
+    return [(leaf.path, dict(leaf.labels), leaf.runs) for leaf in leaves]
 
 
 @lru_cache(256)
@@ -740,7 +755,7 @@ def _understood(text: str, is_json: bool, model: type[BaseModel]) -> BaseModel:
     return model.model_validate(json.loads(text) if is_json else _yaml(text))
 
 
-_yaml = kept(parse_yaml)
+_yaml = kept.kept(parse_yaml)
 
 
 def read_all(catalog: Catalog, path: Path, model: type[T]) -> dict[str, T]:

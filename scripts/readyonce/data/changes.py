@@ -16,6 +16,7 @@ from readyonce.data.schema import Affected, Change
 from readyonce.data.verdicts import judge
 
 FILE = Path("snippets", "changes.yml")
+Dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 HEAD = "# Written by `readyonce verify --write`, and by `readyonce render` where no run was needed. Lines are added only.\n"
 
 
@@ -40,7 +41,10 @@ def text(catalog: Catalog, ran: dict[str, list[Change]] | None = None) -> str:
 
 def _line(change: Change) -> str:
     told = change.model_dump(exclude_defaults=True)
-    return f"- {yaml.safe_dump(told, default_flow_style=True, sort_keys=False, allow_unicode=True, width=float('inf'))}"
+    text: str = yaml.dump(
+        told, Dumper=Dumper, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1 << 30
+    )
+    return f"- {text}"
 
 
 def _untold(catalog: Catalog, incident: Incident) -> Iterator[Change]:

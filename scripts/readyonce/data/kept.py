@@ -35,8 +35,9 @@ def digest(*parts: bytes) -> str:
 
 
 def digest_of(folder: Path) -> str:
-    """Of the files below a folder: their names and bytes."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix != ".pyc" and path.is_file())
+    """Of a file, or of the files below a folder: their names and bytes."""
+    below = folder.rglob("*") if folder.is_dir() else [folder]
+    files = sorted(path for path in below if path.suffix != ".pyc" and path.is_file())
     return digest(*(part for path in files for part in (str(path.relative_to(folder)).encode(), path.read_bytes())))
 
 

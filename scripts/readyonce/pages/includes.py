@@ -6,8 +6,7 @@ from readyonce.data import frameworks
 from readyonce.data.catalog import Catalog
 from readyonce.data.project import Language
 from readyonce.lab import counts
-from readyonce.pages import decision, guard, lint, rule_docs, schema_docs
-from readyonce.pages import incident as of_incident
+from readyonce.pages import decision, guard, incident, lint, rule_docs, schema_docs
 from readyonce.pages.article import runs_table
 from readyonce.pages.errors import ErrorPage
 from readyonce.pages.overview import Overview
@@ -15,6 +14,19 @@ from readyonce.pages.overview import Overview
 
 def every(catalog: Catalog, language: Language) -> dict[str, str]:
     """Every generated include of one language: name → Markdown or plain text."""
+    files = {**of_catalog(catalog, language), **of_program(language)}
+    for one in catalog.incidents.values():
+        files |= incident.includes(catalog, one, language)
+    return files
+
+
+def of_program(language: Language) -> dict[str, str]:
+    """What contributors read of the program itself, whatever the catalogue holds."""
+    return {"keys.md": schema_docs.manual(language), "rules.md": rule_docs.manual()}
+
+
+def of_catalog(catalog: Catalog, language: Language) -> dict[str, str]:
+    """The includes that tell of more than one incident."""
     overview, errors = Overview(catalog, language), ErrorPage(catalog, language)
     files = {
         # The tables stand on pages at two depths, so their links are made for each.
@@ -29,8 +41,6 @@ def every(catalog: Catalog, language: Language) -> dict[str, str]:
         "look-alikes.md": errors.look_alikes(),
         "changes.md": overview.changes(),
         "two-hosts.md": overview.two_hosts(),
-        "keys.md": schema_docs.manual(language),
-        "rules.md": rule_docs.manual(),
         "diagnose-links.md": diagnose_links(catalog),
         "diagnose-box.md": (catalog.root / "snippets" / "diagnose" / f"{language}.md").read_text(encoding="utf-8"),
         **counts.includes(catalog, language),
@@ -43,8 +53,6 @@ def every(catalog: Catalog, language: Language) -> dict[str, str]:
     files |= {f"errors/{family.source}": errors.look_alike(family) for family in catalog.listed("look-alikes")}
     for name, of_runs in catalog.tables.items():
         files[f"tables/{name}.md"] = runs_table(overview, catalog.fitting(of_runs.where)[0], "../incidents/")
-    for incident in catalog.incidents.values():
-        files |= of_incident.includes(catalog, incident, language)
     return files
 
 
