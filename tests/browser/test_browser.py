@@ -175,7 +175,7 @@ def test_first_screen_of_an_incident_has_the_fix(browser, address):
 # Frameworks of which a reader sees no tab, or only a part of it.
 CUT_OFF = """() => [...document.querySelectorAll(".tabbed-labels > label")].filter(it => it.offsetParent
     && it.getBoundingClientRect().right > it.parentElement.getBoundingClientRect().right + 1).map(it => it.textContent)"""
-WORDS = 735  # of a judged incident, in English
+WORDS = 700  # of a judged incident, in English
 ARTICLES = [f"{language}incidents/{id}/" for id in KNOWN.incidents for language in ("", "zh/")]
 
 
@@ -195,6 +195,19 @@ def test_an_article_is_read_in_a_minute(browser, address, width, height, begins,
             words = len(page.inner_text("article").split())  # of figures, code and tags too; what is folded is left out
             assert words <= WORDS, (name, words)
         assert short or page.locator("article svg.ro-fig").count(), name
+
+
+# Of a page's article: the most screens on a desk, and on a phone.
+SHORT = {"advice/": (4.0, 6.2), "guard/": (5.02, 7.5)}
+
+
+@pytest.mark.parametrize("phone", [False, True], ids=["desk", "phone"])
+def test_pages_that_lead_are_short(browser, address, phone):
+    names = [f"{language}{name}" for name in SHORT for language in ("", "zh/")]
+    viewport = {"width": 390, "height": 844} if phone else {"width": 1280, "height": 800}
+    for name, page, _, _ in visit(browser, address, names, viewport=viewport):
+        long = page.evaluate("document.querySelector('article').getBoundingClientRect().height / innerHeight")
+        assert long <= SHORT[name.removeprefix("zh/")][phone], (name, long)
 
 
 ERRORS = [

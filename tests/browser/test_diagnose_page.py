@@ -239,7 +239,7 @@ def test_home_shows_the_box_and_a_door_at_once_and_answers(browser, strict, lang
         errors = [family.family for family in KNOWN.families.values() if family.card]
         links = it.eval_on_selector_all(".ro-doors li a", "all => all.map(a => a.pathname)")
         assert [re.search(r"errors/([\w-]+)/", link)[1] for link in links[: len(errors)]] == errors
-        assert it.evaluate("document.querySelector('article').getBoundingClientRect().height / innerHeight") <= 1.8
+        assert it.evaluate("document.querySelector('article').getBoundingClientRect().height / innerHeight") <= 1.52
         it.fill("#ro-log", LOG)
         assert "RO-0003" in answered(it)
         wait_until(it, "document.activeElement.classList.contains('ro-verdict')")
