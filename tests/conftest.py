@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from readyonce.data import catalog
+from readyonce.data import catalog, kept
 from readyonce.diagnose import engine
 from readyonce.lab import cleanup
-from readyonce.pages import includes
 from readyonce.publish import book, site
 from support import second_chance, selection
 from support.hosting import behind_nginx, headers, reserved_port, served
-from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of, digest_of
+from support.project import EPOCH, KNOWN, REPOSITORY, ROOT, copy_of
 
 
 def ended(number: int, frame) -> None:
@@ -197,28 +196,7 @@ def small_blocks(monkeypatch):
 
 
 @pytest.fixture(scope="module")
-def remembered():
-    """For who checks one copy again and again: what was made of the same metadata, or the same runs, is not made anew."""
-    separate, every = catalog.separate, includes.every
-    separated, made = {}, {}
-
-    def separate_once(runs, names):
-        key = tuple((tuple(facts.items()), label) for facts, label in runs), tuple(names)
-        try:
-            if key not in separated:
-                separated[key] = separate(runs, names)
-        except TypeError:  # a value that is none, such as a list: not ours to judge
-            return separate(runs, names)
-        return separated[key]
-
-    def make_once(known, language):
-        key = digest_of(known.root / "snippets"), language
-        if key not in made:
-            made.clear()  # it is much, and mostly the last that is asked for
-            made[key] = every(known, language)
-        return dict(made[key])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(catalog, "separate", separate_once)
-        patch.setattr(includes, "every", make_once)
+def remembered(tmp_path_factory):
+    """For who checks one copy again and again: what was computed of the same texts is not computed anew."""
+    with kept.between_runs(tmp_path_factory.mktemp("kept")):
         yield

@@ -74,14 +74,6 @@ def bytes_of(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def digest_of(folder: Path) -> str:
-    """Of its files: names and bytes."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.rglob("*")):
-        digest.update(f"{path}\0".encode() + (path.read_bytes() if path.is_file() else b""))
-    return digest.hexdigest()
-
-
 def edit(path: Path, find: str, replace: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert find in text, f"{path} has no {find!r}: the fixture is out of date"

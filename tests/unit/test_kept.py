@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from readyonce.data import kept, project
+from readyonce.check import sources
+from readyonce.data import catalog, kept, project
 
 
 @pytest.fixture
@@ -60,6 +61,30 @@ def test_the_oldest_are_dropped(tmp_path, counted, monkeypatch):
         with kept.between_runs(tmp_path):
             length(text)
     assert texts == ["a", "bb", "ccc", "a"]
+
+
+def test_what_includes_hold_is_made_anew_for_what_an_edited_file_is_shown_in(copy):
+    """Of each edit the kept answer is the one that is computed without any: of the incident, its runs, and of another one."""
+
+    def made():
+        return dict(sources.made(catalog.load(copy)) or {})
+
+    edits = [
+        ("snippets/RO-0004/incident.yml", "\n  zero2-zero3-only:", "\n  renamed-claim:"),
+        ("snippets/RO-0001/evidence/deepspeed-0.19.3.json", '"outcome": "match"', '"outcome": "diverge"'),
+        ("snippets/decision.yml", "columns:", "columns: # a comment"),
+    ]
+    for file, old, new in edits:
+        with kept.between_runs(copy):
+            before = made()
+        path = copy / file
+        text = path.read_text(encoding="utf-8")
+        assert old in text
+        path.write_text(text.replace(old, new, 1), encoding="utf-8")
+        with kept.between_runs(copy):
+            after = made()
+        assert after == made() and len(after) >= len(before) > 100
+        assert (after != before) == file.startswith("snippets/RO-"), file
 
 
 def test_a_folder_that_cannot_be_written_to(tmp_path, counted):
