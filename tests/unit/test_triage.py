@@ -295,6 +295,23 @@ def test_they_agree_whatever_stands_before_an_error(before):
         ),
         (["x/rank_0.log", "x/rank_1.log", "y/log.rank0", "y/log.rank1"], 2),
         (["x/a.log", "x/b.log"], 2),
+        # The folder that torchrun named, under another name, or without one.
+        (
+            [
+                "x/renamed/attempt_0/0/stderr.log",
+                "x/renamed/attempt_0/1/stdout.log",
+                "x/renamed/attempt_1/0/error.json",
+            ],
+            1,
+        ),
+        (["attempt_0/0/stderr.log", "attempt_0/1/stderr.log.gz"], 1),
+        (["x/a/attempt_0/0/stderr.log", "x/a copy/attempt_0/0/stderr.log"], 2),
+        (["x/run_baseline/attempt_0/0/stderr.log", "x/run_improved/attempt_0/0/stderr.log"], 2),  # no random parts
+        (["x/run_20250311/attempt_0/0/stderr.log", "x/run_20250312/attempt_0/0/stderr.log"], 2),
+        (["x/node-0/attempt_0/0/stderr.log", "x/node-1/attempt_0/0/stderr.log"], 1),
+        (["x/node-0.tar.gz/attempt_0/0/stderr.log", "x/node-1.tar.gz/attempt_0/0/stderr.log"], 1),
+        (["x/node-0/a/attempt_0/0/stderr.log", "x/node-0/b/attempt_0/0/stderr.log"], 2),
+        (["x/host-0/none_abcd1234/attempt_0/0/stderr.log", "x/host-1/none_efgh5678/attempt_0/0/stderr.log"], 1),
     ],
 )
 def test_files_fall_into_jobs(names, jobs):
@@ -333,6 +350,66 @@ def test_a_log_above_a_job_belongs_to_it_if_a_launcher_speaks_there(ranks, said)
         assert answers.pop("logs/a.log").outcome == ("failed" if "bad" in said else "fine")
         (job,) = answers.values()
         assert job.outcome == "fine" and job.files == 2
+
+
+STOPS = "Traceback (most recent call last):\n{}\n"
+LOST = STOPS.format("RuntimeError: Connection closed by peer [127.0.0.1]:1")
+
+
+def of_torchrun(folder, first=0, size=4, fails=None, labelled=True):
+    """The files of one host's torchrun in a folder; the rank that fails is counted over all hosts."""
+    return {
+        f"{folder}/attempt_0/{local}/{name}": (
+            "".join(f"[rank{first + local}]: {line}" if labelled else line for line in text.splitlines(keepends=True))
+        ).encode()
+        for local in range(size)
+        for name, text in (
+            ("stdout.log", "step 1\n"),
+            ("stderr.log", STOPS.format("KeyError: 'x'") if first + local == fails else LOST),
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    "hosts",
+    [
+        ["renamed"],
+        ["x/renamed and copied"],
+        ["all.tar.gz"],
+        ["all.tar.gz/gpu-a17", "all.tar.gz/gpu-b02"],
+        ["x/10.0.0.4/logs", "x/10.0.0.9/logs"],
+        ["x/gpu-a/none_abcd1234", "x/gpu-b/none_efgh5678"],
+        ["x/gpu-a/r_abcd1234", "x/gpu-b/r_efgh5678"],
+        ["x/r_abcd1234", "x/r_efgh5678"],  # on one shared disk
+        ["x/none_abcd1234", "x/none_efgh5678"],
+        ["gpu-z.zip", "gpu-a.zip"],
+    ],
+)
+def test_a_job_is_one_whatever_its_folder_is_called(hosts):
+    files = {}
+    for number, host in enumerate(hosts):
+        files |= of_torchrun(host, 4 * number, fails=4 * len(hosts) - 1)
+    (answer,) = triage(files)
+    assert (answer.layout, answer.outcome, answer.first.rank) == ("torchrun", "failed", 4 * len(hosts) - 1)
+    assert [it.rank for it in answer.ranks] == [*range(4 * len(hosts))]
+    assert len(answer.nodes) == (len(hosts) if len(hosts) > 1 else 0) and answer.first.how == "raised"
+
+
+def test_a_host_whose_ranks_are_not_named_fills_the_gap_that_the_others_leave():
+    files = of_torchrun("x/a") | of_torchrun("x/c", 4, fails=4, labelled=False) | of_torchrun("x/b", 8)
+    (answer,) = triage(files)
+    assert (answer.first.rank, answer.first.node) == (4, "c") and len(answer.ranks) == 12
+
+
+def test_folders_that_are_no_hosts_of_one_job_stay_jobs_of_their_own():
+    two = of_torchrun("x/a", fails=1) | of_torchrun("x/b", fails=2)  # both count from rank 0
+    assert [(it.job, it.first.rank) for it in triage(two)] == [("x/a", 1), ("x/b", 2)]
+    more = two | of_torchrun("x/c", 4)  # the second host of either
+    assert [it.job for it in triage(more)] == ["x/a", "x/b", "x/c"]
+    unnamed = of_torchrun("x/a", fails=1, labelled=False) | of_torchrun("x/b", fails=2, labelled=False)
+    assert [(it.job, it.first.rank) for it in triage(unnamed)] == [("x/a", 1), ("x/b", 2)]
+    again = of_torchrun("x/r_abcd1234", fails=1) | of_torchrun("x/r_efgh5678", fails=2)  # one run id, used twice
+    assert [(it.job, it.first.rank) for it in triage(again)] == [("x/r_abcd1234", 1), ("x/r_efgh5678", 2)]
 
 
 # ------------------------------------------------------------------------------ input

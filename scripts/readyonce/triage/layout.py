@@ -1,11 +1,15 @@
-"""Which job a file belongs to, and which rank of it, by the file's name alone: the layouts that launchers write."""
+"""Which job a file belongs to, and which rank of it: the layouts that launchers write, by the names of their files.
+
+The folder above a layout may have any name, since people rename and copy it. Whether such folders are the hosts of one
+job is told by the ranks that their files name.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Container, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,13 @@ LONGEST = 1024  # letters of a name that is looked into: an archive may hold any
 
 # torchrun --log-dir: LOG_DIR/RUN-ID_RANDOM/attempt_N/LOCAL_RANK/stderr.log
 _TORCHRUN = re.compile(
-    r"(?:^|(?P<above>.*)/)(?P<run>[^/]+)_[a-z0-9_]{8}/attempt_(?P<attempt>\d{1,9})/(?P<local>\d{1,9})/(?:stdout\.log|stderr\.log|error\.json)$"
+    r"(?:^|/)attempt_(?P<attempt>\d{1,9})/(?P<local>\d{1,9})/(?:stdout\.log|stderr\.log|error\.json)(?:\.(?:gz|zst))?$"
 )
-_OF_NODE = re.compile(r"(?:^|/)(?P<node>(?:node|host|worker|machine)[-_.]?\d+)(?:/.*)?$")
+# The random part as tempfile makes it. A word or a date of eight signs is a name that somebody gave.
+_RUN = re.compile(r"(?P<run>.+)_(?=[0-9_]*[a-z])(?=[a-z]*[0-9_])[a-z0-9_]{8}$")
+_OF_NODE = re.compile(
+    r"(?:^|/)(?P<node>(?:node|host|worker|machine)[-_.]?\d+)(?:\.(?:tar|tgz|zip|gz|zst|bz2|xz)){0,2}(?:/.*)?$"
+)
 # Kubernetes: on a node's disk, or saved by name with `kubectl logs`; the roles are those of the training operators.
 _ON_DISK = re.compile(
     r"(?:^|/)(?:pods/(?P<space>[^/_]+)_(?P<pod>[^/_]+)_[^/]+/(?P<container>[^/]+)/(?P<restart>\d{1,9})\.log[^/]*"
@@ -66,17 +74,9 @@ def place(name: str) -> Place:
     if len(name) > LONGEST:
         return Place("file", name)
     folder, _, base = name.rpartition("/")
-    if found := _TORCHRUN.search(re.sub(r"\.(gz|zst)$", "", name)):
-        above = found["above"] or ""
-        node = _OF_NODE.search(above)
-        if node:
-            above = above[: node.start()]
-        # Without --rdzv-id all runs are called `none`, and the random part alone tells them apart.
-        own = name[: found.start("run")] + name[found.start("run") :].split("/")[0]
-        job = f"{above}/{found['run']}" if found["run"] != "none" else above if node else own
-        return Place(
-            "torchrun", job, local=int(found["local"]), attempt=int(found["attempt"]), node=node and node["node"]
-        )
+    if found := _TORCHRUN.search(name):
+        job, node = _of_torchrun(name[: found.start()])
+        return Place("torchrun", job, local=int(found["local"]), attempt=int(found["attempt"]), node=node)
     stem = _ENDING.sub("", base)
     pod, job, attempt = stem, folder, None
     if disk := _ON_DISK.search(name):
@@ -100,10 +100,28 @@ def place(name: str) -> Place:
     return Place("file", name)
 
 
-def jobs(names: Iterable[str], launchers: Container[str], dumps: Container[str] = ()) -> list[Job]:
+def _of_torchrun(folder: str) -> tuple[str, str | None]:
+    """(job, node) of the folder in which torchrun writes its attempts."""
+    above, _, run = folder.rpartition("/")
+    named = _RUN.match(run)
+    if node := _OF_NODE.search(above if named else folder):
+        before = folder[: node.start()]
+        if named:  # without --rdzv-id all runs are called `none`
+            return before if named["run"] == "none" else f"{before}/{named['run']}", node["node"]
+        return (before if node.start() >= len(above) else f"{before}/{run}") or ".", node["node"]
+    # The random part alone tells runs apart that are called `none`.
+    return (f"{above}/{named['run']}" if named and named["run"] != "none" else folder or "."), None
+
+
+def jobs(
+    names: Iterable[str],
+    launchers: Container[str],
+    dumps: Container[str] = (),
+    offsets: Mapping[str, int] | None = None,
+) -> list[Job]:
     """The jobs that these files belong to, in the order of their names.
 
-    A file that names no rank belongs to a job below its folder, if there is one alone and the file is one of `launchers`:
+    `offsets`: of a file that names its process's rank over all nodes, that rank less the one on its node. A file that names no rank belongs to a job below its folder, if there is one alone and the file is one of `launchers`:
     that is what the launcher printed. Another one is a job of its own, but for `dumps` of processes: those in one folder are
     of one job.
     """
@@ -121,6 +139,7 @@ def jobs(names: Iterable[str], launchers: Container[str], dumps: Container[str] 
             del groups[key]
             for name in group:
                 groups[name][name] = Place("file", name)
+    _join_hosts(groups, offsets or {})
     below: dict[str, set[str]] = defaultdict(set)  # folder → the jobs in it
     for key, group in groups.items():
         for name, placed in group.items():
@@ -140,3 +159,81 @@ def jobs(names: Iterable[str], launchers: Container[str], dumps: Container[str] 
         layouts = [file.layout for file in group.values()]
         found.append(Job(key, max(set(layouts), key=layouts.count), dict(sorted(group.items()))))
     return found
+
+
+@dataclass
+class _Folder:
+    """A folder in which torchrun wrote its attempts. `first`: the lowest of its ranks; None: its files do not name it."""
+
+    path: str
+    files: dict[str, Place] = field(default_factory=dict)
+    size: int = 0  # ranks in it
+    first: int | None = None
+
+
+def _join_hosts(groups: dict[str, dict[str, Place]], offsets: Mapping[str, int]) -> None:
+    """Make one job of the folders of torchrun that are its hosts, whatever they are called: the ranks of one go on where
+    those of another end. Folders of one run id that name the same ranks are runs of their own."""
+    apart: dict[str, _Folder] = {}
+    for key, group in list(groups.items()):
+        folders = _folders(group, offsets)
+        if len(folders) == 1:
+            apart[key] = folders[0]
+        elif folders and _adjoin(folders):
+            groups[key] = {name: placed for folder in folders for name, placed in _on_host(folder, key, 1).items()}
+        elif len(told := [it.first for it in folders if it.first is not None]) > len(set(told)):
+            del groups[key]
+            for folder in folders:
+                groups[folder.path].update(
+                    {name: replace(placed, job=folder.path) for name, placed in folder.files.items()}
+                )
+                apart[folder.path] = folder
+    # The host's name is the last part of the path, or the one before the folder that torchrun itself named.
+    for up in (1, 2):
+        beside: dict[tuple[str, str], list[str]] = defaultdict(list)
+        for key, folder in apart.items():
+            parts = folder.path.split("/")
+            if len(parts) >= up:
+                named = _RUN.match(parts[-1])
+                run = named["run"] if named else parts[-1] if up == 2 else "none"
+                beside["/".join(parts[:-up]), "" if run == "none" else run].append(key)
+        for (above, run), keys in beside.items():
+            if len(keys) > 1 and _adjoin([apart[key] for key in keys]):
+                job = "/".join(filter(None, (above, run))) or "."
+                for key in keys:
+                    del groups[key]
+                    groups[job].update(_on_host(apart.pop(key), job, up))
+
+
+def _folders(group: Mapping[str, Place], offsets: Mapping[str, int]) -> list[_Folder]:
+    """The folders of torchrun in a group; none where a name says which node it is of, or a file is of another layout."""
+    found: dict[str, _Folder] = {}
+    for name, placed in group.items():
+        if placed.layout != "torchrun" or placed.node or placed.local is None:
+            return []
+        path = name.rsplit("/", 3)[0] if name.count("/") > 2 else ""
+        folder = found.setdefault(path, _Folder(path))
+        folder.files[name] = placed
+        folder.size = max(folder.size, placed.local + 1)
+        if folder.first is None:
+            folder.first = offsets.get(name)
+    return list(found.values())
+
+
+def _adjoin(folders: list[_Folder]) -> bool:
+    """Whether the ranks of these folders follow each other from rank 0 on; one that names no rank may fill a gap."""
+    told = sorted((it for it in folders if it.first is not None), key=lambda it: it.first or 0)
+    unknown = [it for it in folders if it.first is None]
+    expected = 0
+    for folder in told:
+        if folder.first != expected and unknown and folder.first == expected + unknown[0].size:
+            expected += unknown.pop().size
+        if folder.first != expected:
+            return False
+        expected += folder.size
+    return not unknown
+
+
+def _on_host(folder: _Folder, job: str, up: int) -> dict[str, Place]:
+    node = folder.path.split("/")[-up]
+    return {name: replace(placed, job=job, node=node) for name, placed in folder.files.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import count
 from statistics import median
 from typing import Any
 
@@ -120,7 +121,13 @@ def answers(found: Iterable[Reading]) -> list[Answer]:
     by = {reading.file: reading for reading in found if not reading.fault or reading.lines}
     launchers = {name for name, own in by.items() if own.launcher or own.ended or own.stopped or not own.size}
     dumps = {name for name, own in by.items() if own.dump}
-    return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by, launchers, dumps)]
+    offsets = {
+        name: stream.rank - stream.local
+        for name, own in by.items()
+        for stream in own.streams
+        if stream.rank is not None and stream.local is not None
+    }
+    return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by, launchers, dumps, offsets)]
 
 
 def judge(job: Job, readings: Iterable[Reading]) -> Answer:
@@ -188,11 +195,16 @@ class _Names:
                     locals_[place.node].add(record.local)
                     if record.rank is not None:
                         self.known[place.node, record.local] = record.rank
-        # Nodes count alike: where one rank of a node is known, so are the others; else nodes stand in their order.
+        # Nodes count alike: where one rank of a node is known, so are the others. The other nodes stand in their order,
+        # in the places that are left.
         self.nodes = sorted({placed.node for placed in job.files.values() if placed.node}, key=_natural)
         each = max((max(ranks) + 1 for ranks in locals_.values() if ranks), default=1)
-        for number, node in enumerate(self.nodes or [None]):
-            base = next((rank - local for (of, local), rank in self.known.items() if of == node), number * each)
+        bases = {node: rank - local for (node, local), rank in self.known.items()}
+        taken = set(bases.values())
+        free = (base for number in count() if (base := number * each) not in taken)
+        nodes: list[str | None] = [*self.nodes] or [None]
+        for node in nodes:
+            base = bases[node] if node in bases else next(free)
             for local in locals_[node]:
                 self.known.setdefault((node, local), base + local)
 
