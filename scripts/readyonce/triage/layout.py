@@ -47,6 +47,10 @@ _RUN = re.compile(r"(?P<run>.+)_(?=[0-9_]*[a-z])(?=[a-z]*[0-9_])[a-z0-9_]{8}$")
 _OF_NODE = re.compile(
     r"(?:^|/)(?P<node>(?:node|host|worker|machine)[-_.]?\d+)(?:\.(?:tar|tgz|zip|gz|zst|bz2|xz)){0,2}(?:/.*)?$"
 )
+# Ascend's logs, as CANN lays them, and its files alone
+_ASCEND = re.compile(
+    r"(?P<above>^|.*?/)(?:(?:debug|run|security)/(?:plog|device-\d{1,9})/)?(?:plog|device)-\d{1,9}_\d{8,20}\.log(?:\.(?:gz|zst))?$"
+)
 # Kubernetes: on a node's disk, or saved by name with `kubectl logs`; the roles are those of the training operators.
 _ON_DISK = re.compile(
     r"(?:^|/)(?:pods/(?P<space>[^/_]+)_(?P<pod>[^/_]+)_[^/]+/(?P<container>[^/]+)/(?P<restart>\d{1,9})\.log[^/]*"
@@ -77,6 +81,10 @@ def place(name: str) -> Place:
     if found := _TORCHRUN.search(name):
         job, node = _of_torchrun(name[: found.start()])
         return Place("torchrun", job, local=int(found["local"]), attempt=int(found["attempt"]), node=node)
+    if found := _ASCEND.match(name):
+        above = found["above"].rstrip("/")
+        host = _OF_NODE.search(above)
+        return Place("ascend", (above[: host.start()] if host else above) or ".", node=host and host["node"])
     stem = _ENDING.sub("", base)
     pod, job, attempt = stem, folder, None
     if disk := _ON_DISK.search(name):
@@ -98,6 +106,12 @@ def place(name: str) -> Place:
     if found := _BATCH.match(stem):
         return Place("slurm", f"{folder}/{found['id']}".lstrip("/"))
     return Place("file", name)
+
+
+def machine(name: str) -> str:
+    """What tells files of different machines apart: the folder of a file, of CANN's the one above its own."""
+    found = _ASCEND.match(name) if len(name) <= LONGEST else None
+    return found["above"].rstrip("/") if found else name.rpartition("/")[0]
 
 
 def _of_torchrun(folder: str) -> tuple[str, str | None]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from readyonce.data.project import Language
 from readyonce.diagnose import engine
-from readyonce.triage import flight, stands
+from readyonce.triage import flight, stands, transport
 from readyonce.triage.layout import Place, small_int
 from readyonce.triage.sources import reason
 
@@ -136,6 +136,7 @@ class Reading:
     streams: list[Stream] = field(default_factory=list)
     stands: list[stands.Stand] = field(default_factory=list)  # where processes stood that somebody dumped
     dump: bool = False  # it holds dumps, and is no log
+    transport: list[transport.Process] = field(default_factory=list)  # what NCCL and HCCL themselves say
     ended: list[Ended] = field(default_factory=list)
     attempts: int = 0  # that a launcher saw fail
     stopped: tuple[int, int, str] | None = None  # (signal, line, words): a launcher was told to end
@@ -154,7 +155,8 @@ def read(rules: engine.Rules, blocks: Iterator[bytes], file: str, place: Place, 
 
 
 def _read(rules: engine.Rules, blocks: Iterator[bytes], reading: Reading, place: Place, language: Language) -> None:
-    file, kept, data = reading.file, _Kept(), b""
+    lines = transport.Lines(_labels, _stamp)
+    file, kept, data = reading.file, _Kept(lines), b""
     for block in blocks:
         if data or not kept.size and flight.is_one(block):
             data += block
@@ -176,7 +178,11 @@ def _read(rules: engine.Rules, blocks: Iterator[bytes], reading: Reading, place:
         reading.streams += _recorded(rules, b"\n".join(text for _, text in rows), file, place, language)
         return
     reading.dump = stands.begins(next((text for _, text in rows if text.strip()), b""))
-    sorting = _Sorting(place, not place.by_rank and _numbered(rows), reading)
+    numbered = not place.by_rank and _numbered(rows)
+    reading.transport = lines.processes(file, place.rank, place.local, numbered)
+    if lines.left_out:
+        reading.fault = f"NCCL or HCCL names more than {transport.MOST} processes in it: the others are left out"
+    sorting = _Sorting(place, numbered, reading)
     for number, text in rows:
         sorting.take(number, text)
     whole = b"".join(text for _, text in rows)
@@ -202,7 +208,8 @@ def _add_stands(reading: Reading, found: list[stands.Stand], rank: int | None, l
 class _Kept:
     """The lines of a stream of bytes that are worth reading: line number → its bytes, numbers from 1."""
 
-    def __init__(self) -> None:
+    def __init__(self, transport: transport.Lines) -> None:
+        self._transport = transport
         self.size, self.line, self.binary = 0, 0, False
         self.end_from = 1  # the first line of the file's end
         self._lines: dict[int, bytes] = {}
@@ -232,6 +239,7 @@ class _Kept:
             cut = len(region) - ABOVE
         last = max((high for _, high in windows), default=0)
         self._owed = max(0, last - cut) if last > len(region) else 0
+        self._transport.take(region, cut, self._done + 1)
         self._done += region.count(b"\n", 0, cut)
         self._end = (self._end + region[max(0, cut - END) : cut])[-END:]
         self._rest = region[cut:]
@@ -254,6 +262,7 @@ class _Kept:
 
     def rows(self) -> list[tuple[int, bytes]]:
         """All that was kept, in order; ends the reading."""
+        self._transport.take(self._rest, len(self._rest), self._done + 1)
         end = (self._end + self._rest)[-END:]
         self.line = self._done + self._rest.count(b"\n") + bool(self._rest and not self._rest.endswith(b"\n"))
         texts = end.split(b"\n")
@@ -279,6 +288,17 @@ def _numbered(rows: list[tuple[int, bytes]]) -> bool:
     """Whether each line begins with the number of its task."""
     head = [text for _, text in rows[:40] if text.strip()]
     return len(head) > 1 and all(_NUMBERED.match(text) for text in head if not text.startswith(b"srun: "))
+
+
+def _labels(before: bytes) -> tuple[int | None, int | None]:
+    """(rank, local rank) by the labels that launchers put before a line."""
+    rank, local = None, None
+    for found in _LABEL.finditer(before):
+        if found[1] == b"default":
+            local = int(found[2])
+        else:
+            rank = int(found[2] or found[3])
+    return rank, local
 
 
 class _Sorting:

@@ -13,7 +13,7 @@ from readyonce.data.scheduler import HOW
 from readyonce.data.terminal import printable
 from readyonce.data.words import say
 from readyonce.diagnose.engine import Rules
-from readyonce.triage import stands
+from readyonce.triage import stands, transport
 from readyonce.triage.groups import Group, said
 from readyonce.triage.stands import Standing
 from readyonce.triage.verdict import Answer, Rank
@@ -96,14 +96,47 @@ def mark(group: Group, language: Language) -> str:
 
 def shown(answers: list[Answer]) -> list[Answer]:
     """The jobs of which there is more to say than that they are fine."""
-    found = [answer for answer in answers if answer.first or answer.standing]
+    found = [answer for answer in answers if answer.first or answer.standing or answer.transport]
     return sorted(found, key=lambda answer: ORDER.index(answer.outcome))
 
 
 def told_of(rules: Rules, answer: Answer, language: Language) -> list[str]:
-    """The rows for a job that failed, and of one whose processes were dumped."""
+    """The rows for a job that failed, of what NCCL and HCCL said, and of one whose processes were dumped."""
     rows = _failure(rules, answer, language) if answer.first else []
+    known = answer.first is not None and answer.first.how not in ("followed", "hung", "lost", "exited")
+    rows += transported(answer.transport, known, language)
     return rows + (standing(answer.standing, language) if answer.standing else [])
+
+
+def transported(sets: list[transport.Said], known: bool, language: Language) -> list[str]:
+    """What NCCL and HCCL said first, who did, and what that shows. `known`: another rank is known to have failed first."""
+    rows = [say("triage.sets", language, len(sets))] if len(sets) > 1 else []
+    for it in sets[:SHOWN]:
+        told = it.first or it.warned[0]
+        if it.first:
+            rows.append(say("triage.noticed", language, it.library, process(it.first, language), told.said))
+        else:
+            rows.append(say("triage.noticed-unknown", language, it.library, len(it.warned), told.said))
+        if it.own:
+            named = say("triage.and", language).join(process(one, language) for one in it.own[:SHOWN])
+            rows.append(say("triage.of-its-own", language, named))
+        else:
+            rows.append(say(f"triage.{'network' if told.kind == 'net' else 'consequence'}", language))
+            if it.quiet and not known:
+                rows.append(say("triage.quiet", language, some(it.quiet)))
+            elif not it.quiet and not it.unnamed and not known:
+                rows.append(say("triage.all-speak", language))
+        if it.unnamed:
+            rows.append(say("triage.unnamed", language, it.unnamed))
+        if it.peers:
+            rows.append(say("triage.peers", language, ", ".join(it.peers[:SHOWN])))
+    return [*rows, "..."] if len(sets) > SHOWN else rows
+
+
+def process(it: transport.Process, language: Language) -> str:
+    """Its rank, as far as that is known, and the process and device that the lines name."""
+    subject = say("triage.no-rank", language) if it.rank is None else say("triage.rank", language, it.rank)
+    return f"{subject} ({it.shown})"
 
 
 def standing(it: Standing, language: Language) -> list[str]:

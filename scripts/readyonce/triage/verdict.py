@@ -9,7 +9,7 @@ from itertools import count
 from statistics import median
 from typing import Any
 
-from readyonce.triage import layout, stands
+from readyonce.triage import layout, stands, transport
 from readyonce.triage.layout import Job, Place, small_int
 from readyonce.triage.reading import Ended, Reading, Stream
 
@@ -66,6 +66,7 @@ class Answer:
     files: int
     size: int
     standing: stands.Standing | None = None
+    transport: list[transport.Said] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         first = self.first
@@ -94,6 +95,7 @@ class Answer:
                 for peer in self.ranks
             ],
             "stands": _stands(self.standing) if self.standing else None,
+            "transport": [_transport(part) for part in self.transport],
             "files": self.files,
             "bytes": self.size,
         }
@@ -114,6 +116,21 @@ def _stands(standing: stands.Standing) -> dict[str, Any]:
     ]
     apart = standing.groups.index(standing.apart) if standing.apart else None
     return {"groups": rows, "apart": apart, "missing": standing.missing}
+
+
+def _transport(said: transport.Said) -> dict[str, Any]:
+    first = said.first
+    return {
+        "library": said.library,
+        "first": first
+        and {key: getattr(first, key) for key in ("rank", "host", "pid", "device", "kind", "said", "file", "line")},
+        "why": said.why,
+        "warned": sorted({process.rank for process in said.warned if process.rank is not None}),
+        "processes": len(said.warned),
+        "quiet": said.quiet,
+        "unnamed": said.unnamed,
+        "peers": said.peers,
+    }
 
 
 def answers(found: Iterable[Reading]) -> list[Answer]:
@@ -173,12 +190,43 @@ def judge(job: Job, readings: Iterable[Reading]) -> Answer:
     for place, stand in found:
         stand.rank = names.rank(place, stand)
     standing = stands.standing([stand for _, stand in found])
-    outcome = "empty" if not size else "dumped" if standing else "fine"
+    heard = [process for own in readings for process in _heard(own, job.files[own.file], names)]
+    said = transport.said(heard)
+    outcome = "empty" if not size else "dumped" if standing else "unclear" if said else "fine"
+    if not first and (noticed := _noticed(said)):
+        first, why, last = noticed, "unknown", attempts[-1] if attempts else 0
+        attempts = attempts or [last]
     if first:
         outcome = "failed" if last == attempts[-1] else "recovered"
         if (first.passing or first.logged) and not launcher and all(peer.how in ("raised", "clean") for peer in shown):
             outcome = "unclear"
-    return Answer(job.name, job.layout, outcome, last, restarts, first, alike, why, shown, nodes, files, size, standing)
+    return Answer(
+        job.name, job.layout, outcome, last, restarts, first, alike, why, shown, nodes, files, size, standing, said
+    )
+
+
+def _heard(reading: Reading, place: Place, names: _Names) -> Iterable[transport.Process]:
+    """The processes of NCCL and HCCL in a file, with what its place says of them."""
+    for process in reading.transport:
+        process.rank = names.rank(place, process)
+        process.host = process.host or place.node
+        process.machine = process.host or layout.machine(reading.file)
+        yield process
+
+
+def _noticed(said: list[transport.Said]) -> Rank | None:
+    """What HCCL's own errors show where nothing else tells of a failure: it writes them where a call failed. NCCL warns of
+    much that a training survives."""
+    told = [it for it in said if it.library == "HCCL"]
+    if not told:
+        return None
+    own = [process for it in told for process in it.own]
+    one = own[0] if own else next((it.first for it in told if it.first), None)
+    if one is None:
+        process = told[0].warned[0]
+        return Rank(None, how="followed", message=process.said, file=process.file, line=process.line)
+    how = "raised" if own else "followed"
+    return Rank(one.rank, one.host, how, message=one.said, file=one.file, line=one.line)
 
 
 class _Names:
@@ -208,7 +256,7 @@ class _Names:
             for local in locals_[node]:
                 self.known.setdefault((node, local), base + local)
 
-    def rank(self, place: Place, record: Stream | Ended | stands.Stand) -> int | None:
+    def rank(self, place: Place, record: Stream | Ended | stands.Stand | transport.Process) -> int | None:
         if record.rank is not None:
             return record.rank
         if record.local is not None:
