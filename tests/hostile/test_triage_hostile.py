@@ -108,6 +108,16 @@ AGAIN = {
     "the same error": b"ValueError: bad\n" * 125_000,
     "a range of ranks": b"srun: error: n1: tasks 0-131071: Killed\n" * 50_000,
     "many ranks": b"".join(b"[rank%d]: ValueError: bad\n" % rank for rank in range(20_000)),
+    "many processes": b"".join(
+        b"n%d:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 commId 0x%016x - Init\nn%d:1:1 [0] NCCL WARN closed by remote peer %b\n"
+        % (rank, rank, rank, b"x" * 400)
+        for rank in range(80_000)
+    ),
+    "many communicators": b"".join(
+        b"[INFO] HCCL(%d,a):2026-01-01-00:00:01.000.000 Entry-HcclCommInit:ranks[9], rank[1], identifier[%0200d]\n"
+        % (number // 64, number)
+        for number in range(400_000)
+    ),
     "long lines": (b"x" * 4000 + b" ValueError: bad\n") * 500,
 }
 

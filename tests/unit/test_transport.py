@@ -226,6 +226,69 @@ def test_what_peers_hccl_names():
     assert one({"a.log": line}).transport[0].peers == ["6"]
 
 
+# ------------------------------------------------------------------------------ bad input
+
+
+def test_lines_of_two_jobs_in_one_file_are_told_apart_by_their_communicators():
+    other = {rank: of(rank, group="def") | {"host": f"m{rank // 2}"} for rank in range(4)}
+    log = "".join(f"{JOINED.format(**of(rank))}{JOINED.format(**other[rank])}" for rank in range(4))
+    log += CLOSED.format(**other[2]) + CLOSED.format(**of(1)) + CLOSED.format(**of(0)) + CLOSED.format(**other[3])
+    answer = one({"train.log": log})
+    assert [(it.first.host, it.first.member, it.quiet, it.ranks) for it in answer.transport] == [
+        ("m1", 2, [0, 1], False),
+        ("n0", 1, [2, 3], False),
+    ]
+    told = rows(answer)
+    assert "2 sets of processes" in told and "number 2 of 4 in its communicator (m1:100 [0])" in told
+    # Who names no communicator is of neither.
+    answer = one({"train.log": log + CLOSED.format(host="q", pid=5, device=0)})
+    assert len(answer.transport) == 3 and answer.transport[2].first.rank is None
+    assert "NCCL_DEBUG=INFO" in rows(answer)
+
+
+def test_two_processes_that_say_to_be_one_rank_are_of_two_jobs_and_no_rank_is_told():
+    nameless = started().replace(" commId 0xabc", "")
+    log = nameless + nameless.replace("n0:", "m0:").replace("n1:", "m1:") + CLOSED.format(**of(1))
+    answer = one({"train.log": log})
+    (said,) = answer.transport
+    assert (said.mixed, said.quiet, said.unnamed, said.first.rank, said.first.host) == (4, [], 0, None, "n0")
+    assert "several jobs or starts are mixed" in rows(answer) and "Give each job its own file" in rows(answer)
+
+
+def test_a_label_that_says_another_rank_than_the_communicator_is_believed():
+    log = "".join(f"[rank{4 + rank}]: {JOINED.format(**of(rank))}" for rank in range(4)) + CLOSED.format(**of(1))
+    (said,) = one({"train.log": log}).transport
+    assert said.first.rank == 5 and said.quiet == [4, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "line", [JOINED.format(**of(1)), CLOSED.format(**of(1))[1:], ENTERED.format(**of(1)), NAMED.format(**of(1))]
+)
+def test_half_a_line_says_what_it_says_and_ends_nothing(line):
+    for end in range(len(line)):
+        for text in (started() + line[:end], line[end:] + CLOSED.format(**of(2))):
+            it = read(ENGINE, iter([text.encode()]), "train.log", layout.place("train.log"))
+            assert not it.fault
+            for said in transport.said(it.transport):
+                assert said.first is None or said.first.kind == "closed"
+
+
+def test_ten_thousand_ranks():
+    size = 10_000
+    warned = "".join(CLOSED.format(**of(rank, hosts=1250, size=size)) for rank in range(size) if rank != 4321)
+    log = "".join(JOINED.format(**of(rank, hosts=1250, size=size)) for rank in range(size)) + warned
+    answer = one({"train.log": log})
+    (said,) = answer.transport
+    assert said.quiet == [4321] and said.first.rank == 0 and len(said.warned) == size - 1
+    assert "said nothing of the kind: 4321" in rows(answer) and len(rows(answer)) < 2000
+
+
+def test_more_processes_than_are_kept_are_named_in_a_sentence(monkeypatch):
+    monkeypatch.setattr(transport, "MOST", 3)
+    it = read(ENGINE, iter([(started() + CLOSED.format(**of(0))).encode()]), "a.log", layout.place("a.log"))
+    assert len(it.transport) == 3 and "more than 3 processes" in it.fault
+
+
 # ------------------------------------------------------------------------------ large files
 
 

@@ -566,6 +566,10 @@ AGAIN = {
     "ranges": "srun: error: n1: tasks 0-49: Killed\n",
     "labels": "[default{0}]: 2026-01-01 00:00:01 x{0} Error\n",
     "report": REPORT.format("{0}", 1),
+    "nccl-starts": "n{0}:1:1 [0] NCCL INFO comm 0x1 rank {0} nranks 400 cudaDev 0 commId 0x{0} - Init COMPLETE\n",
+    "nccl-warnings": "n{0}:1:1 [0] a.cc:1 NCCL WARN Connection closed by remote peer n<1>\n",
+    "nccl-one-process": "n:1:1 [0] NCCL INFO comm 0x1 rank 0 nranks 2 cudaDev 0 commId 0x{0} - Init COMPLETE\n",
+    "hccl": "[ERROR] HCCL({0},a):2026-01-01-00:00:01.000.000 [a.cc:1] [1]wait timeout, remoteRank[{0}]\n",
 }
 
 

@@ -179,6 +179,7 @@ def _read(rules: engine.Rules, blocks: Iterator[bytes], reading: Reading, place:
         return
     reading.dump = stands.begins(next((text for _, text in rows if text.strip()), b""))
     numbered = not place.by_rank and _numbered(rows)
+    lines.take_codes(rows)
     reading.transport = lines.processes(file, place.rank, place.local, numbered)
     if lines.left_out:
         reading.fault = f"NCCL or HCCL names more than {transport.MOST} processes in it: the others are left out"

@@ -123,9 +123,13 @@ def transported(sets: list[transport.Said], known: bool, language: Language) -> 
         else:
             rows.append(say(f"triage.{'network' if told.kind == 'net' else 'consequence'}", language))
             if it.quiet and not known:
-                rows.append(say("triage.quiet", language, some(it.quiet)))
-            elif not it.quiet and not it.unnamed and not known:
+                rows.append(say("triage.quiet" if it.ranks else "triage.quiet-members", language, some(it.quiet)))
+            elif not (it.quiet or it.unnamed or it.mixed or known) and told.size:
                 rows.append(say("triage.all-speak", language))
+        if it.mixed:
+            rows.append(say("triage.mixed", language))
+        elif any(one.rank is None and not one.size for one in it.warned):
+            rows.append(say("triage.not-named", language))
         if it.unnamed:
             rows.append(say("triage.unnamed", language, it.unnamed))
         if it.peers:
@@ -135,7 +139,12 @@ def transported(sets: list[transport.Said], known: bool, language: Language) -> 
 
 def process(it: transport.Process, language: Language) -> str:
     """Its rank, as far as that is known, and the process and device that the lines name."""
-    subject = say("triage.no-rank", language) if it.rank is None else say("triage.rank", language, it.rank)
+    if it.rank is not None:
+        subject = say("triage.rank", language, it.rank)
+    elif it.member is not None:
+        subject = say("triage.member", language, it.member, it.size)
+    else:
+        subject = say("triage.no-rank", language)
     return f"{subject} ({it.shown})"
 
 

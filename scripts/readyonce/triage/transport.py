@@ -13,18 +13,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-MOST = 1 << 17  # processes that are kept of a file: it may name any
-GROUPS = 64  # communicators that are kept of a process
+MOST = 1 << 16  # processes that are kept of a file: it may name any
+GROUPS, LETTERS = 64, 80  # communicators that are kept of a process, and letters of their names
 SAID = 300  # letters of a message
 BEFORE, AFTER = 400, 1500  # bytes of a line that are looked at, around the word by which it was found
 
-# Words by which the lines are found. The first is looked for in every byte, those after it only where it stands.
-_GATES = {
-    b"CCL": (b"NCCL WARN ", b" nranks ", b" nRanks ", b"[ERROR] HCCL(", b"Entry-HcclCommInit"),
-    b", RankID:": (b", RankID:",),
-    b"EI0": (b"EI0",),
-    b"EJ0": (b"EJ0",),
-}
+# Words by which the lines are found: the first is looked for in every byte, the others where it is.
+_GATE = b"CCL"
+_WORDS = (b"NCCL WARN ", b" nranks ", b" nRanks ", b"[ERROR] HCCL(", b"Entry-HcclCommInit")
+_CODED = (b"EI0", b"EJ0", b", RankID:")  # in lines that stand beside an error
 
 _HOST = rb"(?<![A-Za-z0-9_.-])([A-Za-z0-9_.-]{1,255}):([0-9]{1,9}):[0-9]{1,9} \[(-?[0-9]{1,4})?[^\]]{0,20}\] "
 _NCCL = re.compile(_HOST + rb"(?:\S{1,200}:[0-9]{1,6} )?NCCL (WARN|INFO) (.*)")
@@ -100,7 +97,7 @@ class Process:
 
     @property
     def shown(self) -> str:
-        """As `host:pid [device]`, the way in which NCCL writes it."""
+        """As `host:pid [device]`, the way in which NCCL writes it, or as `process pid`."""
         return f"{self.host or ''}:{self.pid}".lstrip(":") + ("" if self.device is None else f" [{self.device}]")
 
 
@@ -111,18 +108,23 @@ class Lines:
         self, label: Callable[[bytes], tuple[int | None, int | None]], stamp: Callable[[bytes], float | None]
     ) -> None:
         self.found: dict[tuple[str, str | None, int, int | None], Process] = {}
-        self.tasks: dict[int, set[int]] = defaultdict(
-            set
-        )  # the id of a process here → numbers that stand before its lines
+        # The id of a process here → numbers that stand before its lines.
+        self.tasks: dict[int, set[int]] = defaultdict(set)
         self.left_out = False
+        self._groups = 4 * MOST  # communicators that may still be kept
         self._label, self._stamp = label, stamp
 
     def take(self, text: bytes, end: int, first: int) -> None:
         """Read the whole lines of `text` up to `end`; `first` is the number of the first one."""
-        for gate, words in _GATES.items():
-            if text.find(gate, 0, end) >= 0:
-                for word in words:
-                    self._look_for(word, text, end, first)
+        if text.find(_GATE, 0, end) >= 0:
+            for word in _WORDS:
+                self._look_for(word, text, end, first)
+
+    def take_codes(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Read the codes of HCCL, and the ranks that torch_npu names beside them, in lines that were kept."""
+        for number, text in rows:
+            if any(word in text for word in _CODED):
+                self._coded(text, number)
 
     def _look_for(self, word: bytes, text: bytes, end: int, line: int) -> None:
         passed, at = 0, text.find(word, 0, end)
@@ -139,8 +141,8 @@ class Lines:
             device = int(found[3]) if found[3] and int(found[3]) >= 0 else None
             process = self._process("NCCL", found[1].decode(), int(found[2]), device, text[: found.start()])
             if process and (joined := _JOINED.search(found[5])):
-                _join(process, int(joined[2]), int(joined[1]), joined[3])
-            elif process and found[4] == b"WARN":
+                self._join(process, int(joined[2]), int(joined[1]), joined[3])
+            elif process and found[4] == b"WARN" and _is_news(process, line):
                 _say(process, _kind(found[5]), found[5], line, self._stamp(text[: found.start()]))
         elif found := _PLOG.search(text):
             process = self._process("HCCL", None, int(found[1]), None, text[: found.start()])
@@ -148,12 +150,14 @@ class Lines:
                 return
             if joined := _ENTRY.search(found[4]) or _FAILED.search(found[4]):
                 name = _IDENTIFIER.search(found[4])
-                _join(process, int(joined[1]), int(joined[2]), name and name[1])
+                self._join(process, int(joined[1]), int(joined[2]), name and name[1])
             if process.device is None and (number := _DEVICE.search(found[4])):
                 process.device = int(number[1])
-            if b"call trace" not in found[4] and found[0].startswith(b"[ERROR]"):
+            if _is_news(process, line) and b"call trace" not in found[4] and found[0].startswith(b"[ERROR]"):
                 _say(process, _kind(found[3] + found[4]), found[4], line, _moment(found[2]))
-        elif found := _NAMED.search(text):
+
+    def _coded(self, text: bytes, line: int) -> None:
+        if found := _NAMED.search(text):
             process = self._process("HCCL", None, int(found[1]), int(found[2]), text[: found.start()])
             if process:
                 process.rank = int(found[3])
@@ -162,6 +166,13 @@ class Lines:
             if process:
                 kind = CODES.get(found[1]) or _kind(found[4])
                 _say(process, kind, found[1] + b": " + found[4], line, _moment(found[3] or b""))
+
+    def _join(self, process: Process, size: int, member: int, group: bytes | None) -> None:
+        if size > process.size:
+            process.size, process.member = size, member
+        if group and len(process.groups) < GROUPS and self._groups > 0:
+            self._groups -= 1
+            process.groups.add(group[-LETTERS:].decode(errors="replace"))
 
     def _process(self, library: str, host: str | None, pid: int, device: int | None, before: bytes) -> Process | None:
         # A process of HCCL's has one device, which most of its lines do not name.
@@ -192,11 +203,8 @@ class Lines:
         return sorted(self.found.values(), key=lambda it: (it.library, it.host or "", it.pid, it.device or 0))
 
 
-def _join(process: Process, size: int, member: int, group: bytes | None) -> None:
-    if size > process.size:
-        process.size, process.member = size, member
-    if group and len(process.groups) < GROUPS:
-        process.groups.add(group.decode(errors="replace"))
+def _is_news(process: Process, line: int) -> bool:
+    return not process.kind or line < process.line
 
 
 def _kind(text: bytes) -> str:
@@ -204,7 +212,7 @@ def _kind(text: bytes) -> str:
 
 
 def _say(process: Process, kind: str, said: bytes, line: int, at: float | None) -> None:
-    if kind and (not process.kind or line < process.line):
+    if kind and _is_news(process, line):
         process.kind, process.line, process.at = kind, line, at
         process.said = " ".join(said.decode("utf-8", "replace").split())[:SAID]
         peer = _PEER.search(said)
@@ -229,8 +237,9 @@ def _moment(text: bytes) -> float | None:
 class Said:
     """What processes said that can talk to each other, by the communicators that they share.
 
-    `first`: who noticed first; None: that cannot be told. `quiet`: ranks that started and said nothing of the kind.
-    `unnamed`: of the ranks of their communicator, how many no line names.
+    `first`: who noticed first; None: that cannot be told. `quiet`: ranks that started and said nothing of the kind; where
+    `ranks` is false, their numbers in the communicator. `unnamed`: of the ranks of their communicator, how many no line
+    names. `mixed`: how many numbers of the communicator are claimed by more than one process.
     """
 
     library: str
@@ -240,7 +249,8 @@ class Said:
     quiet: list[int]
     unnamed: int
     peers: list[str]
-    known: bool  # whether the lines say which communicator these processes are in
+    ranks: bool
+    mixed: int
 
     @property
     def own(self) -> list[Process]:
@@ -250,8 +260,9 @@ class Said:
 
 def said(found: Iterable[Process]) -> list[Said]:
     """For each set of processes that share a communicator, what they said, if they said anything."""
-    processes = _merged(found)
-    result = [_told(part, known) for part, known in _sets(processes)]
+    sets = _sets(_merged(found))
+    of = Counter(part[0].library for part in sets)
+    result = [_told(part, of[part[0].library] == 1) for part in sets]
     return sorted((it for it in result if it.warned), key=lambda it: (it.warned[0].file, it.warned[0].line))
 
 
@@ -287,8 +298,8 @@ def _before(one: Process, other: Process) -> bool:
     return one.at is not None and other.at is not None and one.at < other.at
 
 
-def _sets(processes: list[Process]) -> list[tuple[list[Process], bool]]:
-    """(processes, whether their communicators are known), of those that share one, directly or by way of others."""
+def _sets(processes: list[Process]) -> list[list[Process]]:
+    """The processes that share a communicator, directly or by way of others; those that name none are a set."""
     found = list(range(len(processes)))  # each points to an earlier one of its set, the earliest to itself
 
     def earliest(index: int) -> int:
@@ -316,23 +327,35 @@ def _sets(processes: list[Process]) -> list[tuple[list[Process], bool]]:
             alike[0].extend(without)
         else:
             result.append(without)
-    return [(part, any(process.groups for process in part)) for part in result]
+    return result
 
 
-def _told(processes: list[Process], known: bool) -> Said:
+def _told(processes: list[Process], alone: bool) -> Said:
+    """`alone`: there is no other set. Of several, none is known to be the whole job, so its numbers may be no ranks."""
     size = max(process.size for process in processes)
-    members = [process for process in processes if process.rank is None and process.size == size and size]
-    # Where two are called alike, as in two jobs without the names of communicators, the number is no rank.
-    times = Counter(process.member for process in members)
-    for process in members:
-        if times[process.member] == 1:
+    members = [process for process in processes if process.size == size and process.member is not None]
+    claimed = Counter(process.member for process in members)
+    mixed = sum(times > 1 for times in claimed.values())
+    if alone and not mixed and not any(it.rank is not None and it.rank != it.member for it in members):
+        for process in members:
             process.rank = process.member
     warned = sorted((process for process in processes if process.kind), key=lambda it: (it.file, it.line))
     first, why = _earliest(warned)
-    quiet = sorted({it.rank for it in processes if not it.kind and it.rank is not None})
-    named = {it.rank for it in processes if it.rank is not None}
+    ranks = all(process.rank is not None for process in members)
+    quiet = {it.rank if ranks else it.member for it in (processes if ranks else members) if not it.kind}
+    named = {it.rank for it in processes if it.rank is not None} if ranks else set(claimed)
     peers = [peer for peer, _ in Counter(it.peer for it in warned if it.peer).most_common(20)]
-    return Said(processes[0].library, warned, first, why, quiet, max(0, size - len(named)), peers, known)
+    return Said(
+        processes[0].library,
+        warned,
+        first,
+        why,
+        [] if mixed else sorted(number for number in quiet if number is not None),
+        0 if mixed else max(0, size - len(named)),
+        peers,
+        ranks,
+        mixed,
+    )
 
 
 def _earliest(warned: list[Process]) -> tuple[Process | None, str]:

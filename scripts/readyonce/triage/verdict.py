@@ -128,7 +128,9 @@ def _transport(said: transport.Said) -> dict[str, Any]:
         "warned": sorted({process.rank for process in said.warned if process.rank is not None}),
         "processes": len(said.warned),
         "quiet": said.quiet,
+        "ranks": said.ranks,
         "unnamed": said.unnamed,
+        "mixed": said.mixed,
         "peers": said.peers,
     }
 
