@@ -184,6 +184,46 @@ def test_ascend_s_logs_are_one_job_and_the_silent_rank_is_named():
     assert "HCCL: the first to speak was rank 3" in rows(answer) and "said nothing of the kind: 2" in rows(answer)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("x/{}/ascend/log", "gpu-a", "gpu-b"), ("all.tar/{}", "10.0.0.1", "10.0.0.2"), ("l/{}", "node-0", "node-1")],
+)
+def test_hosts_in_one_communicator_are_one_job_whose_process_ids_may_be_equal(names):
+    folder, *hosts = names
+    files = {}
+    for number, host in enumerate(hosts):
+        for rank in (0, 1):
+            named = of(2 * number + rank, group=GROUP)
+            files[f"{folder.format(host)}/run/plog/plog-{named['pid']}_2025102411165240{rank}.log"] = ENTERED.format(
+                **named
+            )
+            if named["rank"] != 1:
+                files[f"{folder.format(host)}/debug/plog/plog-{named['pid']}_2025102411165240{rank}.log"] = (
+                    TIMED_OUT.format(**named, ms=500)
+                )
+    answer = one(files)
+    (said,) = answer.transport
+    assert sorted((it.rank, it.host) for it in said.warned) == [(0, hosts[0]), (2, hosts[1]), (3, hosts[1])]
+    assert said.quiet == [1] and said.first is None  # clocks of two hosts
+
+
+def test_files_that_name_one_communicator_are_of_one_job_and_others_are_not():
+    def log(host, group, more=""):
+        return "".join(JOINED.format(**of(rank, group=group)) for rank in (2 * host, 2 * host + 1)) + more
+
+    raised = "Traceback (most recent call last):\nKeyError: 'x'\n"
+    files = {"a.log": log(0, "abc", CLOSED.format(**of(1))), "b.log": log(1, "abc", raised), "c.log": log(0, "def")}
+    answers = {it.job: it for it in triage({name: text.encode() for name, text in files.items()})}
+    assert answers.keys() == {"a.log", "c.log"} and answers["a.log"].files == 2 and answers["c.log"].outcome == "fine"
+    assert (answers["a.log"].outcome, answers["a.log"].first.file) == ("failed", "b.log")
+    mixed = {name: text.encode() for name, text in files.items()} | {"d.log": (log(0, "abc") + log(1, "def")).encode()}
+    assert {it.job for it in triage(mixed)} == {"a.log", "c.log", "d.log"}  # a file of two jobs joins none
+    calls = {
+        f"h{host}/plog-10_2026010100000{host}.log": ENTERED.format(**of(host, group="group_name_3")) for host in (0, 1)
+    }
+    assert len(triage({name: text.encode() for name, text in calls.items()})) == 2  # a name that any job may have
+
+
 CODED = "EI0006: [PID: {pid}] 2025-04-08-18:07:20.444.436 Getting socket times out. Reason: Remote Rank did not send the data\n"
 NAMED = "[ERROR] 2025-04-08-18:07:20 (PID:{pid}, Device:{device}, RankID:{rank}) ERR01100 OPS call acl api failed.\n"
 
@@ -287,6 +327,9 @@ def test_more_processes_than_are_kept_are_named_in_a_sentence(monkeypatch):
     monkeypatch.setattr(transport, "MOST", 3)
     it = read(ENGINE, iter([(started() + CLOSED.format(**of(0))).encode()]), "a.log", layout.place("a.log"))
     assert len(it.transport) == 3 and "more than 3 processes" in it.fault
+    many = "".join(JOINED.format(**of(0, group=f"{number:x}")) for number in range(50))
+    it = read(ENGINE, iter([many.encode()]), "a.log", layout.place("a.log"))
+    assert len(it.transport[0].groups) == 12
 
 
 # ------------------------------------------------------------------------------ large files

@@ -6,6 +6,7 @@ job is told by the ranks that their files name.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping
@@ -132,12 +133,16 @@ def jobs(
     launchers: Container[str],
     dumps: Container[str] = (),
     offsets: Mapping[str, int] | None = None,
+    communicators: Mapping[str, Iterable[str]] | None = None,
 ) -> list[Job]:
     """The jobs that these files belong to, in the order of their names.
 
-    `offsets`: of a file that names its process's rank over all nodes, that rank less the one on its node. A file that names no rank belongs to a job below its folder, if there is one alone and the file is one of `launchers`:
-    that is what the launcher printed. Another one is a job of its own, but for `dumps` of processes: those in one folder are
-    of one job.
+    `offsets`: of a file that names its process's rank over all nodes, that rank less the one on its node. `communicators`:
+    of a file of one job the communicators that it names, no two of which are called alike.
+
+    A file that names no rank belongs to a job below its folder, if there is one alone and the file is one of `launchers`:
+    that is what the launcher printed. Another one is a job of its own, but for `dumps` of processes, of which those in one
+    folder are of one job, and for files that name a communicator in common.
     """
     places = {name: place(name) for name in names}
     for name, placed in places.items():
@@ -154,6 +159,7 @@ def jobs(
             for name in group:
                 groups[name][name] = Place("file", name)
     _join_hosts(groups, offsets or {})
+    _join_by_communicators(groups, communicators or {})
     below: dict[str, set[str]] = defaultdict(set)  # folder → the jobs in it
     for key, group in groups.items():
         for name, placed in group.items():
@@ -251,3 +257,36 @@ def _adjoin(folders: list[_Folder]) -> bool:
 def _on_host(folder: _Folder, job: str, up: int) -> dict[str, Place]:
     node = folder.path.split("/")[-up]
     return {name: replace(placed, job=job, node=node) for name, placed in folder.files.items()}
+
+
+def _join_by_communicators(groups: dict[str, dict[str, Place]], communicators: Mapping[str, Iterable[str]]) -> None:
+    """Make one job of files, and of folders of Ascend's logs, whose processes are in one communicator."""
+    first: dict[str, str] = {}  # communicator → the first job that names it
+    into: dict[str, str] = {}  # job → an earlier one that it is a part of
+
+    def whole(key: str) -> str:
+        while key in into:
+            key = into[key]
+        return key
+
+    for key, group in groups.items():
+        if not any(placed.node or placed.layout not in ("file", "ascend") for placed in group.values()):
+            for communicator in {it for name in group for it in communicators.get(name, ())}:
+                if (other := whole(first.setdefault(communicator, key))) != (own := whole(key)):
+                    into[own] = other
+    parts: dict[str, list[str]] = defaultdict(list)
+    for key in into:
+        parts[whole(key)].append(key)
+    for key, more in parts.items():
+        files = {name: placed for part in (key, *more) for name, placed in groups.pop(part).items()}
+        folders = {name: machine(name).split("/") for name in files}
+        shared = len(posixpath.commonprefix([*folders.values()]))
+        job = (
+            key
+            if all(placed.layout == "file" for placed in files.values())
+            else "/".join([*folders.values()][0][:shared]) or "."
+        )
+        for name, placed in files.items():
+            host = folders[name][shared] if placed.layout == "ascend" and len(folders[name]) > shared else None
+            layout = "communicator" if placed.layout == "file" else placed.layout
+            groups[job][name] = replace(placed, job=job, layout=layout, node=host)

@@ -35,6 +35,7 @@ _PLOG = re.compile(
 _ENTRY = re.compile(rb"Entry-HcclCommInit\w{0,60}:ranks\[([0-9]{1,9})\], rank\[([0-9]{1,9})\](.*)")
 _FAILED = re.compile(rb"rank(?:Size|Num)\[([0-9]{1,9})\], rank(?:Id)?\[([0-9]{1,9})\]")
 _IDENTIFIER = re.compile(rb"(?:identifier|group:) ?\[([^\]]{1,200})\]")
+_OWN_NAME = re.compile(r"_[0-9]{13,20}$")
 _DEVICE = re.compile(rb"(?:deviceLogicId|device(?:Id)?|Device:) ?\[?([0-9]{1,4})\b")
 _NAMED = re.compile(rb"\(PID: ?([0-9]{1,9}), Device: ?([0-9]{1,4}), RankID: ?([0-9]{1,9})\)")
 _CODE = re.compile(rb"(?<![A-Za-z0-9])(E[IJ]0[0-9]{3}): (?:\[PID: ?([0-9]{1,9})\] ?)?([0-9-]{10}-[0-9:.]{8,20})? ?(.*)")
@@ -264,6 +265,15 @@ def said(found: Iterable[Process]) -> list[Said]:
     of = Counter(part[0].library for part in sets)
     result = [_told(part, of[part[0].library] == 1) for part in sets]
     return sorted((it for it in result if it.warned), key=lambda it: (it.warned[0].file, it.warned[0].line))
+
+
+def communicators(found: list[Process]) -> set[str]:
+    """The communicators that these lines name, if they are of one job and nobody else's is called alike: NCCL's are called
+    by a number of 64 bits, and HCCL's by a moment, unless the program calls them itself."""
+    if len([part for part in _sets(found) if part[0].groups]) != 1:
+        return set()
+    named = {(process.library, group) for process in found for group in process.groups}
+    return {f"{library} {group}" for library, group in named if library == "NCCL" or _OWN_NAME.search(group)}
 
 
 def _merged(found: Iterable[Process]) -> list[Process]:

@@ -146,7 +146,9 @@ def answers(found: Iterable[Reading]) -> list[Answer]:
         for stream in own.streams
         if stream.rank is not None and stream.local is not None
     }
-    return [judge(job, [by[name] for name in job.files]) for job in layout.jobs(by, launchers, dumps, offsets)]
+    talks = {name: transport.communicators(own.transport) for name, own in by.items() if own.transport}
+    found_jobs = layout.jobs(by, launchers, dumps, offsets, talks)
+    return [judge(job, [by[name] for name in job.files]) for job in found_jobs]
 
 
 def judge(job: Job, readings: Iterable[Reading]) -> Answer:
