@@ -106,6 +106,10 @@ def test_what_stands_before_a_line_does_not_hide_it(before, rank):
             "{host}:{pid}:9 [{device}] misc/socket.cc:9 NCCL WARN Connect to 10.0.0.1<5> failed : Connection refused\n",
             "net",
         ),
+        (
+            "{host}:{pid}:9 [{device}] proxy.cc:1143 NCCL WARN Socket recv failed while polling for opId=0x7f\n",
+            "closed",
+        ),
         ("{host}:{pid}:9 [{device}] misc/socket.cc:9 NCCL WARN Timeout waiting for connection from peer\n", "late"),
         ("{host}:{pid}:9 [{device}] misc/ibvwrap.cc:173 NCCL WARN lib wrapper not initialized.\n", None),
         ("{host}:{pid}:9 [{device}] NCCL INFO [Service thread] Connection closed by localRank 0\n", None),
@@ -259,6 +263,25 @@ def test_codes_and_errors_of_hccl_are_of_one_kind(line, kind):
     it = read(ENGINE, iter([(NAMED + line).format(pid=7, device=3, rank=11).encode()]), "a.log", layout.place("a.log"))
     (process,) = it.transport
     assert (process.kind or None, process.pid, process.device, process.rank) == (kind, 7, 3, 11)
+
+
+@pytest.mark.parametrize("label", ["", "[rank1]: "])
+def test_an_exception_that_ends_in_a_code_of_a_wait_is_a_consequence(label):
+    """torch_npu prints the code below the exception, behind a line of its own."""
+    raised = "RuntimeError: InnerRunOpApi:OpParamMaker.cpp:281 OPS function error: HcclAllreduce, error code is 6\n"
+    lines = (raised + NAMED + CODED).format(pid=7, device=1, rank=1).splitlines(keepends=True)
+    files = {"job/rank_0.log": "step 1\n", "job/rank_1.log": "".join(label + line for line in lines)}
+    answer = one(files)
+    assert (answer.outcome, answer.first.rank, answer.first.how) == ("failed", 0, "hung")
+    assert [it.first.rank for it in answer.transport] == [1]
+    other = "".join(lines[:2]) + "EI0005: [PID: 7] 2025-04-08-18:07:20.444.436 The arguments of a collective differ\n"
+    answer = one(files | {"job/rank_1.log": other})
+    assert (answer.first.rank, answer.first.how) == (1, "raised")
+
+
+def test_processes_of_one_id_in_files_of_two_ranks_are_two():
+    files = {f"job/rank_{rank}.log": TIMED_OUT.format(pid=7, ms=500) for rank in (0, 1)}
+    assert [it.rank for it in one(files).transport[0].warned] == [0, 1]
 
 
 def test_what_peers_hccl_names():

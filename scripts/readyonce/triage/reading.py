@@ -13,7 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any
 
 from readyonce.data.project import Language
@@ -77,6 +77,8 @@ _LOGGED = re.compile(rb"(?i)\b(?:warn(?:ing)?|error|critical|exception)\b")
 _REST = re.compile(
     rb"\s|$|Traceback |\[[WEIF]\d{4} |During handling of|The above exception|[\w.]+(?:Error|Exception)\b"
 )
+# What torch_npu prints below an exception: its own line, and the code that says why.
+_OF_ASCEND = re.compile(rb"\[ERROR\] \d{4}-|E[IJ]\d{4}: ")
 _RULE = re.compile(rb"-{10}|={10}|\[\d+\]:")
 _SRUN = re.compile(rb"srun: error: (\S+): tasks? ([\d,-]+): (?:Exited with exit code (\d{1,9})\b|(\w+))")
 # Words that launchers alone use: torchrun's and accelerate's modules, Slurm's, MPI's and DeepSpeed's programs.
@@ -508,6 +510,7 @@ def _judge(
     for line in sorted(found.errors - found.explained):
         goes_on = line < len(rows) and line + 1 not in found.explained
         text = rows[line - 1][1] + b" " + (rows[line][1] if goes_on else b"")
+        text += b" ".join(takewhile(_OF_ASCEND.match, (below for _, below in rows[line : line + 3])))
         gone = any(word in text for word in (*GONE, *LATE))
         (own if line in found.causes and not gone else follows).append(line - 1)
         stream.late = stream.late or any(word in text for word in LATE)

@@ -57,6 +57,7 @@ KINDS = (
     (
         "closed",
         *(b"closed by remote peer", b"closed by peer", b"reset by peer", b"remote process exited", b"Broken pipe"),
+        b"Socket recv failed",
     ),
     ("net", b"Got completion", b"Connection refused", b"No route to host", b"unreachable", b"Transport init error"),
     ("late", b"imeout", b"imed out", b"imes out", b"time out", b"did not send the data in time"),
