@@ -283,9 +283,8 @@ def _merged(found: Iterable[Process]) -> list[Process]:
     for process in found:
         key: tuple[object, ...] = _key(process)
         one = by.setdefault(key, process)
-        if (
-            one.rank is not None and process.rank is not None and one.rank != process.rank
-        ):  # hosts of which nothing else is known
+        # Two ranks of one id are on two hosts, even if nothing else shows it.
+        if one.rank is not None and process.rank is not None and one.rank != process.rank:
             one = by.setdefault((*key, process.rank), process)
         if one is process:
             continue
