@@ -7,8 +7,8 @@ import re
 import shlex
 
 from readyonce.data import inputs
+from readyonce.launches import forms, shell
 from readyonce.launches import reader as launch
-from readyonce.launches import shell
 from readyonce.launches.reader import Launch, Reader
 
 
@@ -43,7 +43,9 @@ def launches(reader: Reader, given: list[str], words: list[str], faults: list[st
     read = 0
     for name in _files(given, faults) if given or not words else []:
         try:
-            found += reader.file(name)
+            told = forms.file(reader, name)
+            found += told.launches
+            faults += [f"{inputs.shown(name)}:{line}: {what}" for line, what in told.not_read]
             read += 1
         except launch.Unreadable as error:
             faults.append(f"{inputs.shown(name)}:{error.line}: {error}")
@@ -57,5 +59,5 @@ def _files(given: list[str], faults: list[str]) -> list[str]:
     meant: dict[str, None] = {}
     for named in [[one] for one in given] or [[]]:  # who names none is told so
         folder = bool(named) and os.path.isdir(named[0])
-        meant |= {name: None for name in inputs.names(named, True, faults) if not folder or launch.readable(name)}
+        meant |= {name: None for name in inputs.names(named, True, faults) if not folder or forms.readable(name)}
     return list(meant)

@@ -1,0 +1,575 @@
+"""The commands of files that are no shell script, as the shell would get them, each in its own line.
+
+`reader` and `shell` read shell scripts. Here a Dockerfile, a notebook, a compose or Kubernetes file, a Python file that starts a
+command and a here-document become shell text first. What is not read at all is named, so that silence is not taken for a pass.
+"""
+
+from __future__ import annotations
+
+import ast
+import bisect
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from readyonce.launches import reader as reading
+from readyonce.launches import shell
+from readyonce.launches.reader import Launch, Reader, Unreadable
+
+if TYPE_CHECKING:
+    import yaml
+
+SCRIPTS = (".zsh", ".pbs", ".lsf", ".sge", ".job")  # shell scripts, beside those that the reader knows
+NOT_READ = {".ps1": "PowerShell", ".fish": "fish", ".bat": "a Windows batch file", ".cmd": "a Windows batch file"}
+NOT_READ[".toml"] = "TOML"
+REMEDY = "Give the command itself: readyonce lint -- COMMAND, or write it into a .sh file"
+SUBMITS = re.compile(
+    r"[ \t]*(?:\w+=\S*[ \t]+|nohup[ \t]+|sudo[ \t]+)*(ssh|pdsh|tmux|ray job submit|ray submit|sky launch|sky exec)[ \t]"
+)
+# What starts processes and is none of the launchers that the reader knows.
+STARTERS = re.compile(
+    r"(?:^|;)[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:exec|nohup|time|poetry run|uv run)[ \t]+)*"
+    r"(composer(?=[ \t].*\.py)|colossalai run|horovodrun|(?:srun|mpirun|mpiexec)(?=\s(?:.*\s)?python[\d.]*\s)"
+    r"|python[\d.]*[ \t]+(?:-m[ \t]+)?\S*swift[./]cli[./][\w.]+)",
+    re.MULTILINE,
+)
+# Options by which a script that starts its processes itself is told how many.
+COUNTS = (
+    *("num_nodes", "nnodes", "num_gpus", "gpus", "n_gpus", "n_gpu", "num_processes", "nproc_per_node", "world_size"),
+    *("num_learners_per_node", "actor_num_gpus_per_node", "ngpus"),
+)
+COUNTED = re.compile(r"--(?:num[_-]nodes|nnodes|num[_-]gpus|gpus|gpus[_-]per[_-]node|world[_-]size)[= ](?!1\b|0\b)\S")
+CALLS = {"run", "call", "check_call", "check_output", "Popen", "system", "popen", "getoutput", "getstatusoutput"}
+TRAINS = {"sft_main", "rlhf_main", "pt_main", "run_exp", "notebook_launcher"}  # that train, given arguments in Python
+ENVIRONMENT = ("env", "environment", "envs", "variables")
+COMMANDS = ("entrypoint", "command", "args")
+SCRIPT_KEYS = ("run", "script", "before_script", "setup", "cmd", "cmds")
+HEREDOC = re.compile(r"<<-?[ \t]*(\\?['\"]?)([A-Za-z_]\w*)['\"]?")
+TO_SHELL = re.compile(r"(?:^|[\s/;&|(])(?:bash|sh|zsh|dash|ksh|sbatch|qsub|bsub)(?:\s+[^<>|;&]*)?$")
+WRITES = re.compile(r">>?[ \t]*(\S+)|\btee[ \t]+(?:-a[ \t]+)?(\S+)")
+READ = re.compile(r"\bread\s+(?:-\w+\s+|''\s+|\"\"\s+)*([A-Za-z_]\w*)\s*$")
+# `source env.sh`, `. "$(dirname "$0")/env.sh"`
+SOURCED = re.compile(
+    r"^([ \t]*)(?:source|\.)[ \t]+"
+    r"(\"?\$\((?:[^()\n]|\([^)\n]*\))*\)[^\s;&|]*|\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|]+)[ \t]*(?=$|[;&|#])",
+    re.MULTILINE,
+)
+SETS = re.compile(
+    r"^[ \t]*((?:export\s+)?[A-Za-z_]\w*=(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|#]*))[ \t]*(?:#.*)?$", re.MULTILINE
+)
+NO_COUNT = re.compile(r"activate|conda\.sh|bashrc|profile|/etc/|set_?vars|setvars|module", re.IGNORECASE)
+MOST_LINES = 200  # of one command whose quotes are open
+
+
+class Found(NamedTuple):
+    launches: list[Launch]
+    not_read: list[tuple[int, str]]  # line, and what stands there
+
+
+def readable(name: str) -> bool:
+    """Whether a file in a folder can hold a launch, by its name."""
+    suffix = Path(name).suffix.lower()
+    return (
+        reading.readable(name)
+        or _is_dockerfile(name)
+        or suffix in (*SCRIPTS, ".ipynb", *NOT_READ)
+        and suffix != ".toml"
+    )
+
+
+def file(reader: Reader, name: str) -> Found:
+    """The launches of a file of any form. Raises `Unreadable` where nothing of it can be read."""
+    suffix = Path(name).suffix.lower()
+    if suffix in NOT_READ:
+        if not _hinted(reader, reading._text(name, shell.SIZE)):
+            return Found([], [])
+        raise Unreadable(f"{NOT_READ[suffix]} is not read. {REMEDY}")
+    if suffix in (".yaml", ".yml", ".json"):
+        found = reader.file(name)
+        if any(not launch.unseen for launch in found):
+            return Found(found, [])
+        parts = _of_containers(reading._text(name))
+        return _pieces(reader, name, parts, found)
+    if suffix == ".py":
+        found = reader.file(name)
+        parts, not_read = _of_python(reading._text(name))
+        told = _pieces(reader, name, parts, [])
+        return Found(found + told.launches, not_read + told.not_read)
+    if _is_dockerfile(name):
+        return _script(reader, name, _of_dockerfile(reading._text(name, shell.SIZE)))
+    if suffix == ".ipynb":
+        text, not_read = _of_notebook(reading._text(name))
+        told = _script(reader, name, text)
+        return Found(told.launches, not_read + told.not_read)
+    if suffix == ".rst":
+        return _script(reader, name, _of_rst(reading._text(name, shell.SIZE)))
+    if suffix == ".md":
+        return _script(reader, name, reading._fenced(reading._text(name, shell.SIZE)))
+    if suffix in (*reading.SHELLS, *SCRIPTS):
+        return _script(reader, name, reading._text(name, shell.SIZE))
+    return Found(reader.file(name), [])  # it reads what begins with #!, and says why it does not
+
+
+def _is_dockerfile(name: str) -> bool:
+    base = os.path.basename(name).lower()
+    return base.split(".")[0] in ("dockerfile", "containerfile") or base.endswith((".dockerfile", ".containerfile"))
+
+
+def _script(reader: Reader, name: str, text: str) -> Found:
+    """The launches of a shell text; what is submitted to a place that is not read is named."""
+    text = text.replace("\r\n", "\n")
+    if not _hinted(reader, text) and not STARTERS.search(text):
+        return Found([], [])
+    text, not_read = _without_submitted(reader, text)
+    text = _with_sourced(reader, os.path.dirname(name), plain(text))
+    found = reader.script(name, text)
+    if not found and (match := STARTERS.search(text)):
+        found = [Launch(match[1], name, text.count("\n", 0, match.start(1)) + 1, unseen=match[1])]
+    lines = text.split("\n")
+    counted = cache(lambda number: bool(COUNTED.search(lines[number - 1][: reading.LOOKED])))
+    for launch in found:
+        told = [launch.options[option].value for option in COUNTS if option in launch.options]
+        many = any(value not in ("0", "1", "-1") for value in told) or counted(min(launch.line, len(lines)))
+        if launch.processes == 1 and launch.launcher is None and many:
+            launch.processes = None  # something else starts them
+    return Found(found, not_read)
+
+
+def _hinted(reader: Reader, text: str) -> bool:
+    return any(map(text.replace("-", "_").__contains__, reader.hints))
+
+
+# ------------------------------------------------------------------------------ shell scripts
+
+
+def plain(text: str) -> str:
+    """A script whose here-documents, `--wrap` and spellings of launchers are written as the shell reader takes them."""
+    text = re.sub(r"\baccelerate-launch\b", "accelerate launch", text)
+    text = re.sub(r"(?:\bpython[\d.]*[ \t]+)?(?:\$\(which[ \t]+(\w+)\)|`which[ \t]+(\w+)`)", r"\1\2", text)
+    text = re.sub(r"(?<=\S[ \t])(?<!python )(?<!python3 )-m[ \t]+swift\.cli\.(sft|rlhf|pt)\b", r"swift/cli/\1.py", text)
+    text = re.sub(r"--deepspeed(?:=|[ \t]+)(?:''|\"\")(?=\s|$)", "", text)
+    if "sbatch" in text:
+        text = re.sub(r"--wrap(?:=|[ \t]+)(?=[\"'$])", "bash -c ", text)
+    return _with_documents(text) if "<<" in text else text
+
+
+def _with_documents(text: str) -> str:
+    """`bash <<EOF` as `bash -c "..."`, `read x <<EOF` as an assignment, and a script that `cat` writes as one that runs."""
+    lines, made, at = text.split("\n"), [], 0
+    ends: dict[str, list[int]] = {}
+    for number, line in enumerate(lines):
+        ends.setdefault(line.strip(), []).append(number)
+    while at < len(lines):
+        begin, at = at, at + 1
+        line = lines[begin]
+        match = None if line.lstrip().startswith("#") else HEREDOC.search(line)
+        found = ends.get(match[2], []) if match else []
+        end = found[bisect.bisect_right(found, begin)] if found and found[-1] > begin else None
+        if match is None or end is None:
+            made.append(line)
+            continue
+        at = end + 1
+        opened = _opened(line[: match.start()].rstrip(), line[match.end() :])
+        if opened is None or end == begin + 1:
+            made += lines[begin:at]
+            continue
+        body = "\n".join(lines[begin + 1 : end])
+        # Without quotes around its mark, the shell that reads it puts its variables in.
+        quote = "'" if match[1] else '"'
+        body = body.replace("'", "'\\''") if match[1] else re.sub(r'\\?"', _escaped, body)
+        if opened.endswith("="):  # where the variable is used, its lines count from there
+            made += f"{opened}{quote}{body}{quote}\n\n".split("\n")
+        else:
+            made += f"{opened}{quote}\n{body}\n{quote}".split("\n")
+    return "\n".join(made)
+
+
+def _opened(head: str, rest: str) -> str | None:
+    """What takes the place of a line that opens a here-document; None: its text starts nothing."""
+    if variable := READ.search(head):
+        return f"{variable[1]}="
+    written = WRITES.search(f"{head} {rest}")
+    if written and (written[1] or written[2]).strip("\"'").endswith((*reading.SHELLS[:-1], *SCRIPTS)):
+        return "bash -c "
+    if not TO_SHELL.search(head) or SUBMITS.match(head):
+        return None
+    return f"{head} bash -c " if re.search(r"\b(?:sbatch|qsub|bsub)\b[^|;&]*$", head) else f"{head} -c "
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return '\\"' if len(match[0]) == 1 else '\\\\\\"'
+
+
+def _with_sourced(reader: Reader, folder: str, text: str) -> str:
+    """`source FILE` as what that file sets; where it is not at hand, how many processes it asks for is not known."""
+
+    @cache
+    def sets(path: str) -> str:
+        at = next((it for it in (os.path.join(folder, path), path) if "$" not in path and os.path.isfile(it)), None)
+        if at is None:
+            return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.asked))
+        return "; ".join(SETS.findall(reading._text(at, shell.SIZE).replace("\r\n", "\n"))) or ":"
+
+    def told(match: re.Match[str]) -> str:
+        path = re.sub(r"^(?:\$\(.*\)|`.*`|\$\{?\w+\}?)/", "", match[2].strip("\"'"))
+        return match[0] if NO_COUNT.search(path) else match[1] + sets(path)
+
+    return SOURCED.sub(told, text)
+
+
+def _without_submitted(reader: Reader, text: str) -> tuple[str, list[tuple[int, str]]]:
+    """Without the commands that ssh, tmux, Ray or SkyPilot are given; of those that launch, the line and the word."""
+    lines, not_read, at = text.split("\n"), [], 0
+    while at < len(lines):
+        begin, at = at, at + 1
+        match = SUBMITS.match(f"{lines[begin]} ")
+        if match is None:
+            continue
+        command = lines[begin]
+        while at < len(lines) and at - begin < MOST_LINES and (command.endswith("\\") or _is_open(command)):
+            command, at = f"{command}\n{lines[at]}", at + 1
+        document = HEREDOC.search(command)
+        while document and at < len(lines) and at - begin < MOST_LINES and lines[at - 1].strip() != document[2]:
+            command, at = f"{command}\n{lines[at]}", at + 1
+        if reader._looks.search(command) or any(word in command for word in ("torchrun", ".py")):
+            lines[begin:at] = [""] * (at - begin)
+            not_read.append((begin + 1, f"what `{match[1]}` starts is not read. {REMEDY}"))
+    return "\n".join(lines), not_read
+
+
+def _is_open(command: str) -> bool:
+    """Whether a quote is not closed."""
+    bare = re.sub(r"\\.", "", command, flags=re.DOTALL)
+    bare = re.sub(r"'[^']*'|\"[^\"]*\"", "", bare)
+    return "'" in bare or '"' in bare
+
+
+# ------------------------------------------------------------------------------ Dockerfile, reStructuredText, notebook
+
+
+def _of_dockerfile(text: str) -> str:
+    """ENV as export, ARG as an assignment; RUN, CMD and ENTRYPOINT as commands. What ENTRYPOINT starts gets CMD's words."""
+    made: list[str] = []
+    entry: tuple[int, int, list[str]] | None = None
+    at = 0
+    lines = text.replace("\r\n", "\n").split("\n")
+    while at < len(lines):
+        begin, at = at, at + 1
+        taken = [lines[begin]]
+        while taken[-1].rstrip().endswith("\\") and at < len(lines):
+            taken.append(lines[at])
+            at += 1
+        keyword, _, rest = "\n".join(taken).strip().partition(" ")
+        rest, keyword = rest.strip(), keyword.upper()
+        if keyword == "FROM":
+            entry = None
+        words = _exec_form(rest) if keyword in ("RUN", "CMD", "ENTRYPOINT") else None
+        if keyword == "ENV":
+            name = re.match(r"(\w+)[ \t]+(.*)", rest)  # the older form, ENV NAME VALUE
+            rest = (
+                f"export {name[1]}={shlex.quote(name[2].strip())}"
+                if name and "=" not in name[0].split()[0]
+                else f"export {rest}"
+            )
+        elif keyword == "ENTRYPOINT" and words:
+            entry = (begin, len(made), words)
+            rest = shlex.join(words)
+        elif keyword == "CMD" and words:
+            rest = shlex.join(words)
+            if entry and len(made) > entry[1]:
+                made[entry[1]], rest = shlex.join([*entry[2], *words]), ""
+        elif keyword not in ("RUN", "CMD", "ENTRYPOINT", "ARG"):
+            rest = ""
+        made += (rest.split("\n") + [""] * len(taken))[: len(taken)]
+    return "\n".join(made)
+
+
+def _exec_form(text: str) -> list[str] | None:
+    """The words of `["torchrun", "train.py"]`."""
+    try:
+        words = json.loads(text.replace("\\\n", " ")) if text.startswith("[") else None
+    except (ValueError, RecursionError):
+        return None
+    return words if isinstance(words, list) and words and all(isinstance(word, str) for word in words) else None
+
+
+def _of_rst(text: str) -> str:
+    """The commands of a reStructuredText page; all other lines are empty, so that the numbers stay."""
+    made: list[str] = []
+    block: int | None = None  # how far its directive is indented
+    for line in text.replace("\r\n", "\n").split("\n"):
+        indent = len(line) - len(line.lstrip())
+        if block is not None and line.strip() and indent <= block:
+            block = None
+        if block is None:
+            match = re.match(r"\s*\.\. (?:code-block|code|sourcecode|prompt)::\s*(\w*)", line)
+            if (match and match[1].lower() in ("", "bash", "sh", "shell", "console", "zsh")) or (
+                not line.lstrip().startswith("..") and line.rstrip().endswith("::")
+            ):
+                block = indent
+            made.append("")
+        else:
+            made.append("" if re.match(r"\s*:[\w-]+:", line) else re.sub(r"^\s*\$ ", "", line))
+    return "\n".join(made)
+
+
+def _of_notebook(text: str) -> tuple[str, list[tuple[int, str]]]:
+    """`!command`, `%%bash` and `%env` of a notebook's cells, each in its line of the file; and what trains in Python there."""
+    try:
+        cells = json.loads(text).get("cells", [])
+        sources = [cell.get("source", "") for cell in cells if cell.get("cell_type") == "code"]
+        parts = [source.splitlines(True) if isinstance(source, str) else [*map(str, source)] for source in sources]
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise Unreadable(
+            "no notebook: it is no JSON with a list of cells. Export it as a script, and give that"
+        ) from None
+    made: dict[int, list[str]] = {}  # the commands of each line of the file
+    not_read: list[tuple[int, str]] = []
+    at, row, missed = 0, 0, 0
+    for part in parts:
+        lines = [line for source in part for line in source.split("\n")[: source.count("\n") or None]]
+        is_shell = bool(lines) and bool(re.match(r"%%(?:bash|sh|script\s+(?:ba|z)?sh)\b", lines[0]))
+        goes_on = False
+        for number, line in enumerate(lines):
+            forms = dict.fromkeys((json.dumps(line, ensure_ascii=False)[1:-1], json.dumps(line)[1:-1]))
+            places = [text.find(form, at) for form in forms] if line and missed < MOST_LINES else [-1]
+            found = max(places)
+            missed += found < 0 and bool(line)
+            if found >= 0:
+                row, at = row + text.count("\n", at, found), found
+            if (command := _of_cell(line, is_shell, number, goes_on)) is not None:
+                made.setdefault(row, []).append(command)
+            goes_on = command is not None and not is_shell and line.rstrip().endswith("\\")
+            if match := re.search(r"\b(notebook_launcher)\(", "" if is_shell else line):
+                not_read.append((row + 1, f"what `{match[1]}` starts is not read. {REMEDY}"))
+    # A cell may be one line of the file: then its commands are one line, too.
+    joined = {row: re.sub(r"\\; ", " ", "; ".join(commands)) for row, commands in made.items()}
+    return "\n".join(joined.get(row, "") for row in range(text.count("\n") + 1)), not_read
+
+
+def _of_cell(line: str, is_shell: bool, number: int, goes_on: bool) -> str | None:
+    """The shell command that a line of a cell is, or None."""
+    bare = line.strip()
+    if is_shell:
+        return line if number else None  # the first names the shell
+    if goes_on or bare.startswith("!"):
+        return re.sub(r"\{([A-Za-z_]\w*)\}", r"${\1}", line if goes_on else bare.lstrip("!"))
+    match = re.match(r"%(?:set_)?env\s+(\w+)(?:\s*=\s*|\s+)(.+)", bare) or re.match(
+        r"os\.environ\[['\"](\w+)['\"]\]\s*=\s*['\"]([^'\"]*)['\"]", bare
+    )
+    return f"export {match[1]}={shlex.quote(match[2])}" if match else None
+
+
+# ------------------------------------------------------------------------------ containers' YAML, and Python
+
+
+class Part(NamedTuple):
+    line: int
+    text: str
+
+
+def _pieces(reader: Reader, name: str, parts: Sequence[Part], found: list[Launch]) -> Found:
+    """The launches of parts that know nothing of each other; `found` is kept where they have none."""
+    launches: list[Launch] = []
+    not_read: list[tuple[int, str]] = []
+    for part in parts:
+        if _hinted(reader, part.text) or STARTERS.search(part.text):
+            told = _moved(_script(reader, name, part.text), name, part.line - 1)
+            launches += told.launches
+            not_read += told.not_read
+    if not_read and not launches:
+        found = []
+    return Found(launches or found, not_read)
+
+
+def _moved(found: Found, name: str, lines: int) -> Found:
+    """The same, so many lines further down in the file."""
+    for launch in found.launches:
+        launch.line += lines
+        launch.options = {
+            key: option._replace(line=option.line + lines) if option.file == name else option
+            for key, option in launch.options.items()
+        }
+    return Found(found.launches, [(line + lines, what) for line, what in found.not_read])
+
+
+def _of_containers(text: str) -> list[Part]:
+    """What the keys `command`, `args`, `run`, `script` and so on start, with the variables that stand beside and above them."""
+    import yaml  # it takes longer to load than most launches to read
+
+    parts: list[Part] = []
+    steps = [0]
+
+    def walk(node: yaml.Node | None, exports: str, depth: int) -> None:
+        steps[0] += 1
+        if steps[0] > reading.KEYS or depth > reading.NESTED:  # an alias may stand for what holds it
+            raise Unreadable(reading.TOO_MUCH)
+        if isinstance(node, yaml.SequenceNode):
+            for value in node.value:
+                walk(value, exports, depth + 1)
+        if not isinstance(node, yaml.MappingNode):
+            return
+        keys = {key.value: value for key, value in node.value if isinstance(key, yaml.ScalarNode)}
+        for key in ENVIRONMENT:
+            exports += "".join(f"export {it}; " for it in _variables(keys.get(key)))
+        words = [word for key in COMMANDS for word in _listed(keys.get(key))]
+        if ("module" in keys or "program" in keys) and "args" in keys:  # a launch of VS Code
+            started = ["-m", _scalar(keys["module"])] if "module" in keys else [_scalar(keys["program"])]
+            words = [(word, keys["args"]) for word in ("python", *filter(None, started))] + _listed(keys["args"])
+        if words:
+            told = [word for word, _ in words]
+            if (
+                len(told) > 2
+                and told[-2].startswith("-")
+                and told[-2].endswith("c")
+                and isinstance(words[-1][1], yaml.ScalarNode)
+            ):
+                parts.append(_part(words[-1][1], exports))
+            else:
+                parts.append(Part(words[0][1].start_mark.line + 1, exports + shlex.join(told)))
+        for key in (*COMMANDS, *SCRIPT_KEYS):
+            if isinstance(keys.get(key), yaml.ScalarNode):
+                parts.append(_part(keys[key], exports))
+            elif key in SCRIPT_KEYS and (listed := _listed(keys.get(key))):  # each item a command, as in GitLab's file
+                parts.append(Part(listed[0][1].start_mark.line + 1, exports + "\n".join(text for text, _ in listed)))
+        for value in keys.values():
+            walk(value, exports, depth + 1)
+
+    try:
+        documents = list(yaml.compose_all(text.replace("\t", " "), Loader=reading._loader()))
+    except yaml.YAMLError:
+        return []  # what the reader says of it is kept
+    for document in documents:
+        walk(document, "", 0)
+    return parts
+
+
+def _part(node: yaml.Node, exports: str) -> Part:
+    line = node.start_mark.line + 1
+    if getattr(node, "style", None) == "|":
+        return Part(line + 1, exports + node.value)
+    return Part(line, exports + re.sub(r"\\\s", " ", node.value))  # folded: one line
+
+
+def _scalar(node: yaml.Node | None) -> str | None:
+    return node.value if node is not None and isinstance(node.value, str) else None
+
+
+def _listed(node: yaml.Node | None) -> list[tuple[str, yaml.Node]]:
+    """The words of a list of words."""
+    if node is None or not isinstance(node.value, list) or any(map(_is_pair, node.value)):
+        return []
+    return [(text, one) for one in node.value if (text := _scalar(one)) is not None]
+
+
+def _variables(node: yaml.Node | None) -> Iterator[str]:
+    """`NAME=value` of `{NAME: value}`, of `[NAME=value]` and of Kubernetes' `[{name: NAME, value: value}]`."""
+    for one in node.value if node is not None and isinstance(node.value, list) else ():
+        name, value = None, None
+        if isinstance(one, tuple):
+            name, value = _scalar(one[0]), _scalar(one[1])
+        elif isinstance(one.value, str):
+            name, _, value = one.value.partition("=")
+        elif isinstance(one.value, list):
+            keys = {key.value: inner for key, inner in filter(_is_pair, one.value) if isinstance(key.value, str)}
+            name, value = _scalar(keys.get("name")), _scalar(keys.get("value"))
+        if name and re.fullmatch(r"[A-Za-z_]\w*", name):
+            yield f"{name}={shlex.quote(value)}" if value is not None and "$" not in value else f"{name}=$(unknown)"
+
+
+def _is_pair(one: object) -> bool:
+    """Whether it is a key of a mapping with its value, and no item of a list."""
+    return isinstance(one, tuple)
+
+
+def _of_python(text: str) -> tuple[list[Part], list[tuple[int, str]]]:
+    """The commands that a Python file starts, and what trains in it by the file's own call."""
+    if not re.search(r"subprocess|os\.(?:system|popen|exec)|(?:_main|run_exp|notebook_launcher|TorchTrainer)\(", text):
+        return [], []
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return [], []  # the reader says so
+    exports, parts, not_read = "", [], []
+    values: dict[str, ast.expr] = {}
+    for node in sorted(_nodes(tree), key=lambda it: (it.lineno, it.col_offset)):
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            values[node.targets[0].id] = node.value
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            if ast.unparse(node.targets[0].value) == "os.environ" and (name := _text_of(node.targets[0].slice)):
+                value = _text_of(node.value)
+                exports += f"export {name}={'$(unknown)' if value is None else shlex.quote(value)}; "
+        elif isinstance(node, ast.Call):
+            called = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+            if called in CALLS or called.startswith("exec"):
+                command = _command_of(
+                    node.args[-1] if called.startswith("exec") and node.args else node.args[0] if node.args else None,
+                    values,
+                )
+                told = next((it.value for it in node.keywords if it.arg == "env"), None)
+                if command:
+                    parts.append(Part(node.lineno, exports + _handed(told) + command))
+            elif (called in TRAINS and (node.args or node.keywords)) or called == "TorchTrainer":
+                not_read.append((node.lineno, f"what `{called}` trains is not read from Python. {REMEDY}"))
+    return parts, not_read
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.Assign | ast.Call]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Assign | ast.Call))
+
+
+def _text_of(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def _handed(node: ast.expr | None) -> str:
+    """The variables of `env={**os.environ, "A": "1"}` as exports."""
+    if not isinstance(node, ast.Dict):
+        return ""
+    pairs = [(name, _text_of(value)) for key, value in zip(node.keys, node.values) if (name := _text_of(key))]
+    return "".join(f"export {name}={'$(unknown)' if value is None else shlex.quote(value)}; " for name, value in pairs)
+
+
+def _command_of(node: ast.expr | None, values: dict[str, ast.expr], depth: int = 0) -> str | None:
+    """The command that an expression is, on one line; what only a run can tell is a variable that nobody sets."""
+    if depth > shell.DEPTH or node is None:
+        return None
+    if isinstance(node, ast.Name):
+        return _command_of(values.get(node.id), values, depth + 1)
+    if isinstance(node, ast.List | ast.Tuple):
+        return " ".join(_word_of(one) for one in node.elts)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        sides = [_command_of(side, values, depth + 1) for side in (node.left, node.right)]
+        return " ".join(side if side is not None else "$unknown" for side in sides) if any(sides) else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if node.func.attr == "join" and node.args:
+            return _command_of(node.args[0], values, depth + 1)
+        if node.func.attr in ("split", "strip", "format") or (node.func.attr == "split" and node.args):
+            inner = node.args[0] if ast.unparse(node.func.value) == "shlex" and node.args else node.func.value
+            return _command_of(inner, values, depth + 1)
+    if isinstance(node, ast.Constant | ast.JoinedStr):
+        text = _joined(node)
+        return None if text is None else re.sub(r"\\?\n", " ", text)
+    return None
+
+
+def _joined(node: ast.expr) -> str | None:
+    """A text, and of an f-string `${name}` for each value."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(_text_of(one) or "$unknown" for one in node.values)
+    return _text_of(node)
+
+
+def _word_of(node: ast.expr) -> str:
+    if ast.unparse(node) == "sys.executable":
+        return "python"
+    text = _text_of(node)
+    return "$unknown" if text is None else shlex.quote(text)
+
+
+__all__ = ["Found", "file", "readable"]

@@ -1,0 +1,199 @@
+"""One launch that fails, written in every form that people write: each is read, or named as not read. Never silence."""
+
+import json
+
+import pytest
+
+from readyonce.launches import forms
+from support.launches import READER, linted
+
+COMMAND = "swift rlhf --rlhf_type grpo --model m --train_type lora --dataset d --output_dir o"
+EIGHT = "NPROC_PER_NODE=8"
+WORDS = json.dumps(COMMAND.split())
+KUBERNETES = f"""apiVersion: batch/v1
+kind: Job
+spec:
+  template:
+    spec:
+      containers:
+        - name: train
+          env:
+            - name: NPROC_PER_NODE
+              value: "8"
+          command: ["/bin/bash", "-c"]
+          args:
+            - |
+              pip install x
+              {COMMAND}
+"""
+COMPOSE = f"""services:
+  train:
+    environment:
+      NPROC_PER_NODE: "8"
+    command:
+      - bash
+      - -c
+      - {COMMAND}
+"""
+NOTEBOOK = {
+    "cells": [
+        {"cell_type": "markdown", "source": [f"!{EIGHT} {COMMAND}\n"]},
+        {"cell_type": "code", "source": ["import torch\n", f"!{EIGHT} swift rlhf \\\n", "  --model m"]},
+    ]
+}
+
+# The file's name → its text, and the line in which the error is due.
+READ = {
+    "conda.sh": (f"export {EIGHT}\nconda run -n env {COMMAND}\n", 2),
+    "wrap.sh": (f'sbatch -N1 --wrap="{EIGHT} {COMMAND}"\n', 1),
+    "wrap-apart.sh": (f"sbatch -N1 \\\n  --wrap '{EIGHT} {COMMAND}'\n", 2),
+    "document.sh": (f"bash <<EOF\nexport {EIGHT}\n{COMMAND}\nEOF\n", 3),
+    "quoted-document.sh": (f"sbatch <<'EOF'\n#!/bin/bash\nexport {EIGHT}\n{COMMAND}\nEOF\necho it is 'over'\n", 4),
+    "read-document.sh": (f"read -r -d '' x <<EOF\n{EIGHT} {COMMAND}\nEOF\nbash -c \"$x\"\n", 4),
+    "written.sh": (f"cat > run.sh <<EOF\n{EIGHT} {COMMAND}\nEOF\nbash run.sh\n", 2),
+    "quotes-in-document.sh": (f'bash <<EOF\necho "a \\"b\\""\n{EIGHT} {COMMAND} --x "y"\nEOF\n', 3),
+    "train.zsh": (f"export {EIGHT}\n{COMMAND}\n", 2),
+    "train.rst": (
+        f"Train\n=====\n\n.. code-block:: bash\n   :caption: x\n\n   $ {EIGHT} {COMMAND}\n\nAnd no more.\n",
+        7,
+    ),
+    "Dockerfile": (f"FROM i\nENV {EIGHT}\nRUN pip install \\\n  x\nCMD {COMMAND}\n", 5),
+    "exec.Dockerfile": (
+        f'FROM i\nENV NPROC_PER_NODE 8\nENTRYPOINT ["swift"]\nCMD {json.dumps(COMMAND.split()[1:])}\n',
+        3,
+    ),
+    "job.yaml": (KUBERNETES, 15),
+    "words.yaml": (f"spec:\n  env: [{{name: NPROC_PER_NODE, value: '8'}}]\n  command: {WORDS}\n", 3),
+    "compose.yml": (COMPOSE, 8),
+    "sky.yaml": (f"resources: {{accelerators: 'H100:8'}}\nrun: |\n  export {EIGHT}\n  {COMMAND}\n", 4),
+    "workflow.yml": (f"jobs:\n  t:\n    env: {{NPROC_PER_NODE: 8}}\n    steps:\n      - run: {COMMAND}\n", 5),
+    "gitlab.yml": (f"t:\n  variables: {{NPROC_PER_NODE: '8'}}\n  script:\n    - pip list\n    - {COMMAND}\n", 5),
+    "folded.yml": (f"run: >\n  {EIGHT} swift rlhf \\\n  --model m\n", 1),
+    "train.ipynb": (json.dumps(NOTEBOOK, indent=1), 13),
+    "one-line.ipynb": (json.dumps({"cells": [{"cell_type": "code", "source": f"%env {EIGHT}\n!{COMMAND}"}]}), 1),
+    "bash.ipynb": (
+        json.dumps({"cells": [{"cell_type": "code", "source": ["%%bash\n", f"export {EIGHT}\n", COMMAND]}]}),
+        1,
+    ),
+    "run.py": (f'import subprocess\nsubprocess.run("{EIGHT} {COMMAND}", shell=True)\n', 2),
+    "list.py": (
+        f"import os, subprocess\ncmd = {WORDS}\nsubprocess.run(cmd, env={{**os.environ, 'NPROC_PER_NODE': '8'}})\n",
+        3,
+    ),
+    "system.py": (f"import os\nos.environ['NPROC_PER_NODE'] = '8'\nos.system(f'{COMMAND} --seed {{1 + 1}}')\n", 3),
+    "joined.py": (f"import os\nos.system('{EIGHT} ' + ' '.join({WORDS}))\n", 2),
+    "module.sh": ("accelerate launch --num_processes 8 -m swift.cli.rlhf --train_type lora --model m\n", 1),
+    "spelled.sh": ("accelerate-launch --num_processes 8 -m swift.cli.rlhf --train_type lora --model m\n", 1),
+    "which.sh": ("python3 $(which torchrun) --nproc_per_node 8 -m swift.cli.rlhf --train_type lora --model m\n", 1),
+    "empty.sh": (f"{EIGHT} {COMMAND} --deepspeed ''\n", 1),
+}
+# The same for what is not read: the word that is named.
+NAMED = {
+    "ssh.sh": (f"ssh node1 '{EIGHT} {COMMAND}'\n", 1, "`ssh`"),
+    "ssh-lines.sh": (f'true\nssh node1 "\n{EIGHT} {COMMAND}\n"\n', 2, "`ssh`"),
+    "ssh-document.sh": (f"ssh node1 bash <<EOF\n{EIGHT} {COMMAND}\nEOF\n", 1, "`ssh`"),
+    "tmux.sh": (f"tmux new-session -d '{EIGHT} {COMMAND}'\n", 1, "`tmux`"),
+    "ray.sh": (f"ray job submit \\\n  -- {COMMAND}\n", 1, "`ray job submit`"),
+    "sky.sh": (f"sky launch -c c '{COMMAND}'\n", 1, "`sky launch`"),
+    "train.ps1": (f"$env:NPROC_PER_NODE=8\n{COMMAND}\n", 1, "PowerShell"),
+    "train.fish": (f"set -x NPROC_PER_NODE 8\n{COMMAND}\n", 1, "fish"),
+    "train.bat": (f"set {EIGHT}\n{COMMAND}\n", 1, "a Windows batch file"),
+    "pixi.toml": (f'[tasks]\ntrain = "{EIGHT} {COMMAND}"\n', 1, "TOML"),
+    "ray.py": ("from ray.train.torch import TorchTrainer\nTorchTrainer(f).fit()\n", 2, "`TorchTrainer`"),
+    "main.py": (
+        "from swift.llm import RLHFArguments, rlhf_main\nrlhf_main(RLHFArguments(model='m'))\n",
+        2,
+        "`rlhf_main`",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_launch_is_read_in_every_form(name, tmp_path):
+    text, line = READ[name]
+    (tmp_path / name).write_text(text)
+    done = linted(tmp_path / name, "--with", "ms-swift==3.5.3", "--format", "json")
+    (told,) = map(json.loads, done.stdout.splitlines())
+    assert (done.returncode, told["level"], told["code"], told["line"]) == (1, "error", "ddp-ready-twice", line)
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_is_not_read_is_named(name, tmp_path):
+    text, line, word = NAMED[name]
+    (tmp_path / name).write_text(text)
+    for asked in (tmp_path / name, tmp_path):  # a folder's files by their names: a toml is nearly never a launch
+        if asked == tmp_path and name.endswith(".toml"):
+            continue
+        done = linted(asked)
+        assert done.returncode == 2 and f"{name}:{line}: " in done.stderr and word in done.stderr, done
+        assert "readyonce lint -- COMMAND" in done.stderr
+
+
+def _read(folder, name, text):
+    (folder / name).write_text(text)
+    return forms.file(READER, str(folder / name))
+
+
+def test_what_only_speaks_of_ssh_or_a_launcher_is_not_named(tmp_path):
+    for name, text in {
+        "a.sh": f"# ssh node1 '{COMMAND}'\nssh node1 nvidia-smi\n{EIGHT} {COMMAND}\n",
+        "a.ps1": "Write-Host hello\n",
+        "a.py": "def sft_main():\n    pass\n\n\nsft_main()\n",
+        "a.ipynb": '{"cells": []}',
+    }.items():
+        assert not _read(tmp_path, name, text).not_read
+
+
+def test_a_document_that_starts_nothing_is_no_launch(tmp_path):
+    found = _read(tmp_path, "a.sh", f"cat <<EOF > notes.txt\n{EIGHT} {COMMAND}\nEOF\n{EIGHT} {COMMAND}\n")
+    assert [launch.line for launch in found.launches] == [4]
+
+
+@pytest.mark.parametrize(
+    "text, processes",
+    [
+        ("source env.inc\nswift sft --model m\n", 4),
+        ('. "$(dirname "$0")/env.inc"\nswift sft --model m\n', 4),
+        ("source elsewhere.inc\nswift sft --model m\n", None),
+        ("source .venv/bin/activate\nswift sft --model m\n", 1),
+        ("python mason.py --num_nodes 2 --gpus 8 -- python a.py --per_device_train_batch_size 1\n", None),
+        ("python a.py --per_device_train_batch_size 1 --num_learners_per_node 6\n", None),
+        ("python a.py --per_device_train_batch_size 1 --num_nodes 1\n", 1),
+    ],
+)
+def test_a_count_of_processes_that_cannot_be_read_is_not_one(text, processes, tmp_path):
+    (tmp_path / "env.inc").write_text("# of this cluster\nexport NPROC_PER_NODE=4  # GPUs\necho ready\n")
+    (launch,) = _read(tmp_path, "a.sh", text).launches
+    assert launch.processes == processes
+
+
+@pytest.mark.parametrize(
+    "text, word",
+    [
+        ("composer train.py a.yaml\n", "composer"),
+        ("colossalai run --nproc_per_node 8 train.py\n", "colossalai run"),
+        ("srun --cpu_bind=v python -m package.main --ddp-static-graph\n", "srun"),
+        ("mpirun -np 8 python train.py\n", "mpirun"),
+        (f"export {EIGHT}; python -m swift.cli.rlhf --model m\n", "python -m swift.cli.rlhf"),
+    ],
+)
+def test_what_starts_processes_and_is_not_read_is_said(text, word, tmp_path):
+    (launch,) = _read(tmp_path, "a.sh", text).launches
+    assert launch.unseen == word
+
+
+def test_services_know_nothing_of_each_other(tmp_path):
+    text = "services:\n" + "".join(
+        f"  {name}:\n    environment: {{{variable}}}\n    command: swift sft --model m\n"
+        for name, variable in {"one": "NPROC_PER_NODE: 4", "two": "A: 1"}.items()
+    )
+    assert [launch.processes for launch in _read(tmp_path, "a.yaml", text).launches] == [4, 1]
+
+
+def test_broken_files_say_so(tmp_path):
+    (tmp_path / "a.ipynb").write_text("[1, 2]")
+    done = linted(tmp_path / "a.ipynb")
+    assert done.returncode == 2 and "no notebook" in done.stderr and "Traceback" not in done.stderr
+    loop = "a: &a\n  command: [torchrun, x]\n  b: *a\n"
+    (tmp_path / "b.yaml").write_text(loop)
+    assert "Traceback" not in linted(tmp_path / "b.yaml").stderr
