@@ -22,7 +22,7 @@ from support.project import KNOWN, ROOT
 LANGUAGES = ("en", "zh")
 CODE = ROOT / "docs/theme/javascripts/lint.js"
 MOST = 32_000  # bytes, packed with gzip: the engine and its rules
-COMPARED = ("level", "code", "line", "option", "what", "versions", "change", "fix", "page", "runs")
+COMPARED = ("level", "code", "line", "option", "what", "versions", "change", "fix", "page", "runs", "wrong")
 TWIN = """const [code, rules, cases] = process.argv.slice(1).map((name) => require("fs").readFileSync(name, "utf8"));
 const engine = new Function(code + "; return readyonceLint()")();
 const shipped = JSON.parse(rules);

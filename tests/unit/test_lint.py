@@ -250,6 +250,41 @@ def test_exit_codes_and_forms(tmp_path):
     assert linted(bad, "--format", "github").stdout.startswith(f"::error file={bad},line=1,title=ddp-ready-twice::")
 
 
+SEVERAL = """\
+NPROC_PER_NODE=8 swift sft --model m --train_type lora --gradient_checkpointing_kwargs '{"use_reentrant": false}'
+NPROC_PER_NODE=8 swift sft --model m --train_type lora
+torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --gradient_checkpointing --deepspeed ds.json
+swift sft --model m
+torchrun --nproc_per_node 4 own.py --lr 1
+"""
+
+
+def test_each_launch_gets_a_line_that_says_what_it_does_and_what_would_tell_the_rest(tmp_path):
+    (tmp_path / "a.sh").write_text(SEVERAL)
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 3}}')
+    done = linted("a.sh", cwd=tmp_path)
+    said = done.stdout.split("a.sh:")
+    of_line = {number: "".join(part for part in said if part.startswith(f"{number}:")) for number in range(1, 6)}
+    known = ": every run that fits trains right\n"
+    assert of_line[1] == f"1: 8 processes, DDP, LoRA, non-reentrant checkpointing{known}"
+    assert "it trains with 8 processes, DDP, LoRA, checkpointing that depends on the version" in of_line[2]
+    assert "--python .venv/bin/python, or --with ms-swift==..." in of_line[2]
+    assert ": note: " in of_line[3] and "4 processes, ZeRO-3, " in of_line[3]
+    for program in ("guard", "compare"):  # what is wrong there depends on the number of processes
+        assert f"python -m readyonce_{program} -- COMMAND" in of_line[3]
+        assert f"python -m readyonce_{program} -- COMMAND" in said[-1]  # for all of them, at the end
+        assert f"readyonce_{program}" not in of_line[1] + of_line[2]
+    assert of_line[4].startswith("4: one process: not judged.")
+    assert "a strategy that cannot be read" in of_line[5]
+    assert done.returncode == 1 and "5 launches in 1 file: 1 warning, " in said[-1]
+
+
+def test_one_process_alone_is_sent_nowhere(tmp_path):
+    (tmp_path / "a.sh").write_text("swift sft --model m\n")
+    done = linted("a.sh", cwd=tmp_path)
+    assert done.returncode == 0 and "readyonce_" not in done.stdout and "a.sh:1: one process" in done.stdout
+
+
 def test_the_pattern_of_the_task_finds_each_finding(tmp_path):
     (task,) = json.loads((ROOT / "snippets" / "lint" / "tasks.json").read_text(encoding="utf-8"))["tasks"]
     pattern = task["problemMatcher"]["pattern"]
@@ -258,9 +293,9 @@ def test_the_pattern_of_the_task_finds_each_finding(tmp_path):
         "NPROC_PER_NODE=2 swift sft --model m\n"
         "torchrun --nproc_per_node 2 t.py --use_lora --gradient_checkpointing --deepspeed elsewhere.json\n"
     )
-    said = [line for line in linted(bad, "--all").stdout.splitlines() if not line.startswith(" ")]
+    said = [line for line in linted(bad).stdout.splitlines() if not line.startswith(" ")]
     found = [match for line in said if (match := re.match(pattern["regexp"], line))]
-    assert [it[pattern["severity"]] for it in found] == ["warning", "note"] and len(said) == 3, said  # and the summary
+    assert [it[pattern["severity"]] for it in found] == ["warning", "note"] and len(said) == 4, said  # and what ends it
     assert [(it[pattern["file"]], it[pattern["line"]]) for it in found] == [(str(bad), "1"), (str(bad), "2")]
     assert task["command"] == "readyonce" and task["args"][0] == "lint"
 

@@ -415,6 +415,7 @@
       answer.append(...findings.filter(({ level }) => level !== "note").map(finding));
       if (notes.length) {
         const guard = links.has("guard") ? [element("p", [linked(tell("of-guard"), "guard")])] : [];
+        if (links.has("guard-compare") && notes.some(({ wrong }) => wrong)) guard.push(element("p", [linked(tell("of-compare"), "guard-compare")]));
         answer.append(element("details", [element("summary", tell("folded", notes.length)), ...notes.map(finding), ...guard], "ro-fold"));
       }
       if (findings.some(({ versions }) => versions)) answer.append(element("p", tell("versions-not-known")));

@@ -465,6 +465,9 @@ function readyonceLint() {
   const FLAG = /^(?:-[bBdEiIOPqsSuvx]+|-[XW][^]*)$/; // of Python itself
   const UNSET = new RegExp(`^(?:\\$[${LETTER}]+|\\$\\{[^}]*\\}|\\$\\([^(].*|\`.*\`)$`, "u");
   const DASHED = /^--?[A-Za-z]/;
+  // These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
+  const RANKED = new Set(["torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"]);
+  const ONE_RANK = "ddp-ready-twice"; // what a run of one process has shown
   const PROCESSES = ["nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node"];
   const NODES = ["nnodes", "num_nodes", "num_machines", "nodes", "N"], TOTALS = ["num_processes", "ntasks", "n", "np"];
   const CONFIGS = ["deepspeed", "deepspeed_config", "deepspeed_config_file"];
@@ -549,7 +552,7 @@ function readyonceLint() {
     if (name === null && launcher === null && (rest[0].text !== "python" || !trains())) return null; // python x.py: nothing tells that it trains
     const starter = launcher === null ? given.slice(0, at).findIndex(({ text }) => Object.hasOwn(STARTERS, base(text))) : -1;
     const by = starter < 0 ? launcher : base(given[starter].text);
-    const launch = { command: says, line: own[0].line, options, processes: null, frameworks: [], unread: [], blind: false };
+    const launch = { command: says, line: own[0].line, options, processes: null, ranked: RANKED.has(by), frameworks: [], unread: [], blind: false };
     const [ahead] = optionsOf(starter < 0 ? before : given.slice(starter + 1, at));
     const said = by === null ? options : ahead, variable = name && all[name].processes;
     const told = [...(Object.hasOwn(STARTERS, by ?? "") ? STARTERS[by] : []), ...PROCESSES].find((it) => said.has(it));
@@ -1067,7 +1070,7 @@ function readyonceLint() {
 
     function of(launch) {
       const key = JSON.stringify([
-        launch.command, launch.frameworks, launch.processes === 1, launch.blind, launch.unseen, launch.unread,
+        launch.command, launch.frameworks, launch.processes === 1, launch.ranked, launch.blind, launch.unseen, launch.unread,
         launch.frameworks.flatMap((name) => rules.stacks[name].launch.map(({ option }) => option && (launch.options.get(option)?.value ?? launch.options.has(option)))),
       ]);
       if (!answered.has(key)) answered.set(key, findings(launch));
@@ -1082,7 +1085,9 @@ function readyonceLint() {
     function findings(launch) {
       const judged = new Map(), [worlds, tried] = worldsOf(launch);
       for (const world of worlds) {
-        const verdict = verdictOf(launch, new Map([...versions, ...world])), key = JSON.stringify(verdict);
+        let verdict = verdictOf(launch, new Map([...versions, ...world]));
+        if (launch.processes === 1 && verdict && verdict.code !== ONE_RANK) verdict = null; // two ranks showed it
+        const key = JSON.stringify(verdict);
         if (!judged.has(key)) judged.set(key, [verdict, []]);
         judged.get(key)[1].push(world);
       }
@@ -1096,6 +1101,7 @@ function readyonceLint() {
           versions: several ? ranges(where, tried) : "",
           page: verdict.page,
           runs: verdict.runs,
+          wrong: verdict.wrong,
         };
         found.push([finding, verdict.fixed && where.at(-1), tried]);
       }
@@ -1114,7 +1120,7 @@ function readyonceLint() {
     }
 
     function verdictOf(launch, known) {
-      if (launch.processes === 1) return null;
+      if (launch.processes === 1 && !launch.ranked) return null;
       if (launch.unseen) return uncovered(say("unseen", launch.unseen));
       if (!launch.frameworks.length) return uncovered(say("not-trainer"));
       if (launch.blind) return uncovered(say("elsewhere", launch.unread.join(", ")));
@@ -1142,7 +1148,7 @@ function readyonceLint() {
       return verdict;
     }
 
-    const verdictWith = (level, code, what, where, runs) => ({ level, code, what, page: where, runs, fixed: false });
+    const verdictWith = (level, code, what, where, runs, wrong = false) => ({ level, code, what, page: where, runs, fixed: false, wrong });
     const uncovered = (why) => verdictWith("not-covered", "not-covered", say("uncovered", why), page("decision/"), 0);
 
     function judged(known) {
@@ -1165,7 +1171,8 @@ function readyonceLint() {
       const bad = [...byUse].filter(([use]) => !right.get(use)).map(([use, told]) => [use, told.filter(([label]) => label !== "match")]);
       const where = bad.map(([use, told]) => say("case", rules.uses[use].text[language], kinds(told))).join(say("next"));
       const what = say("depends", say(right.get("once") ? "once" : "mixed"), where);
-      return verdictWith("note", "depends", what, page(`decision/#${strategy}-${bad[0][0]}`), runs);
+      const wrong = bad.some(([, told]) => told.some(([label]) => label === "diverge"));
+      return verdictWith("note", "depends", what, page(`decision/#${strategy}-${bad[0][0]}`), runs, wrong);
     }
 
     function said(told, runs) {

@@ -19,16 +19,20 @@ def lint(options: argparse.Namespace) -> int:
     versions = inputs.releases(options.python, options.with_)
     reader = Reader(rules["stacks"])
     launches, files = inputs.launches(reader, options.files, options.words, faults)
-    findings = judge.judge_all(rules, launches, reader.code(), versions, options.lang)
+    answers = judge.answers(rules, launches, versions, options.lang)
+    looks = judge.look(rules, reader.code(), options.lang)
+    findings = [finding for answer in answers for finding in answer.findings] + looks
+    if options.format == "text":
+        if said := report.terminal(answers, looks, options.all, options.lang):
+            print(said)
+        print(report.summary(answers, looks, files, options.all, options.lang))
+        return ended(report.exit_code(findings), faults)
     shown = report.shown(findings, options.all)
     forms: dict[str, Callable[[list[Finding]], str]] = {
-        "text": partial(report.text, language=options.lang),
         "json": report.as_json,
         "github": report.github,
         "sarif": partial(report.sarif, site=rules["site"]),
     }
     if shown or options.format == "sarif":  # a file of SARIF has something to say of nothing, too
         print(forms[options.format](shown))
-    if options.format == "text":
-        print(report.summary(findings, launches, files, options.all, options.lang))
     return ended(report.exit_code(findings), faults)

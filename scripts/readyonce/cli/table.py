@@ -57,7 +57,7 @@ It needs more than the other commands do: pip install 'readyonce[cluster]'
 exit codes: 0 no job failed, 1 some did, 2 bad usage, or a file that cannot be read (the rest is answered)"""
 _LINT_NOTES = """\
 levels: error, no run that fits trains right; warning, so with some versions, or because the framework's own code
-runs a module twice; note (--all), it depends on what a launch cannot show. What is not covered is said.
+runs a module twice; note, it depends on what a launch cannot show. What is not covered, or not read, is said.
 exit codes: 0 neither error nor warning, 1 some, 2 bad usage, or a file that cannot be read (the rest is judged)"""
 _VERIFY_NOTES = """\
 `--environment newest` takes the lists that stand for today, each package in its newest release, runs every
@@ -102,7 +102,7 @@ COMMANDS = {
         [_argument("files", "FILE", "shell, YAML, JSON, Python or Markdown files, folders, globs", nargs="*"),
          _argument("--with", "PKG==V", "a release it will run with", dest="with_", action="append", default=[]),
          _argument("--python", "PATH", "read the releases beside this interpreter; it is not started"),
-         _flag("--all", "notes too"), _LANG,
+         _flag("--all", "places in Python to look at, too; in other formats than text, notes too"), _LANG,
          _argument("--format", None, _FORMAT, choices=("text", "json", "sarif", "github"), default="text")],
         _LINT_NOTES),
     "run": Command("lab.run", "Runs a variant as a reader would, or all of them, and says what happened.",

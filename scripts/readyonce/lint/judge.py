@@ -22,6 +22,9 @@ from readyonce.launches.reader import SETTINGS, Launch, Option
 WORLDS = 64  # combinations of versions that are tried
 OLDEST = "0"
 LEVELS = ("error", "warning", "note", "not-covered")
+# These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
+RANKED = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"}
+ONE_RANK = "ddp-ready-twice"  # what a run of one process has shown
 # A value that switches on, and the same that switches off, as it is written.
 OFF = {"true": "false", "True": "False", "TRUE": "FALSE", "1": "0", "yes": "no", "Yes": "No", "on": "off", "On": "Off"}
 
@@ -40,10 +43,17 @@ class Finding(NamedTuple):
     fix: str | None
     page: str
     runs: int  # it rests on
+    wrong: bool = False  # a run that fits trains wrong without an error, and one process would not
 
     @property
     def place(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+class Answer(NamedTuple):
+    launch: Launch
+    does: str  # empty where no launch could be read
+    findings: list[Finding]
 
 
 # A finding; if non-reentrant checkpointing would train right, versions for which it is said; and those that were tried.
@@ -57,6 +67,7 @@ class _Verdict(NamedTuple):
     page: str
     runs: int
     fixed: bool = False  # non-reentrant checkpointing would train right
+    wrong: bool = False
 
 
 def judge(
@@ -86,17 +97,15 @@ def judge(
     return found
 
 
-def judge_all(
-    rules: Mapping[str, Any],
-    launches: Iterable[Launch],
-    code: Iterable[tuple[str, str]],
-    versions: Mapping[str, str],
-    language: Language = "en",
-) -> list[Finding]:
-    """The findings for launches, in their order, then those for the Python that they name."""
+def answers(
+    rules: Mapping[str, Any], launches: Iterable[Launch], versions: Mapping[str, str], language: Language = "en"
+) -> list[Answer]:
+    """Of each launch what it does, and the findings."""
     answered: dict[Hashable, list[Judged]] = {}
-    found = [finding for launch in launches for finding in judge(rules, launch, versions, language, answered)]
-    return found + look(rules, code, language)
+    return [
+        Answer(launch, does(rules, launch, versions, language), judge(rules, launch, versions, language, answered))
+        for launch in launches
+    ]
 
 
 def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: Language = "en") -> list[Finding]:
@@ -129,7 +138,15 @@ def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
         for name in launch.frameworks
         for rule in rules["stacks"][name]["launch"]
     )
-    return *launch.frameworks, launch.processes == 1, launch.blind, launch.unseen, *launch.unread, *answers
+    return (
+        *launch.frameworks,
+        launch.processes == 1,
+        launch.launcher in RANKED,
+        launch.blind,
+        launch.unseen,
+        *launch.unread,
+        *answers,
+    )
 
 
 def _findings(
@@ -140,6 +157,8 @@ def _findings(
     worlds, tried = _worlds(rules, launch, versions, own)
     for world in worlds:
         verdict = _verdict(rules, launch, {**versions, **world}, language, own)
+        if launch.processes == 1 and verdict and verdict.code != ONE_RANK:
+            verdict = None  # two ranks showed it
         judged.setdefault(verdict, []).append(world)
     found: list[Judged] = []
     for verdict, where in judged.items():
@@ -149,10 +168,44 @@ def _findings(
         level = "warning" if verdict.level == "error" and len(judged) > 1 else verdict.level
         within = _ranges(where, worlds, tried) if len(judged) > 1 else ""
         finding = Finding(
-            level, verdict.code, "", 0, None, verdict.what, within, None, None, verdict.page, verdict.runs
+            level,
+            verdict.code,
+            "",
+            0,
+            None,
+            verdict.what,
+            within,
+            None,
+            None,
+            verdict.page,
+            verdict.runs,
+            verdict.wrong,
         )
         found.append((finding, where[-1] if verdict.fixed else None, tried))
     return sorted(found, key=lambda one: LEVELS.index(one[0].level))
+
+
+def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language = "en") -> str:
+    """What the launch will do: `8 processes, DDP, LoRA, reentrant checkpointing`. Empty where no launch could be read."""
+    if launch.unseen:
+        return ""
+    if is_alone(launch):
+        return say("lint-does.one", language)
+    facts = facts_of(rules, launch, versions) if launch.frameworks and not launch.blind else {}
+    count = {1: say("lint-does.ranked", language), None: say("lint-does.several", language)}
+    parts = [count.get(launch.processes) or say("lint-does.processes", language, launch.processes)]
+    if strategy := facts.get("strategy"):
+        parts.append(rules["strategies"].get(strategy, {}).get(language, strategy))
+    else:
+        parts.append(say("lint-does.strategy", language))
+    parts += [say("lint-does.lora", language)] * (facts.get("tuning") == "lora")
+    parts.append(say(f"lint-does.{facts.get('checkpointing', 'unknown')}", language))
+    return say("lint-report.next", language).join(parts)
+
+
+def is_alone(launch: Launch) -> bool:
+    """Whether it starts one process that has no rank."""
+    return launch.processes == 1 and launch.launcher not in RANKED
 
 
 def facts_of(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]) -> dict[str, Any]:
@@ -190,7 +243,7 @@ def _verdict(
     def uncovered(key: str, *values: str) -> _Verdict:
         return _uncovered(rules, say(f"lint.{key}", language, *values), language)
 
-    if launch.processes == 1:
+    if is_alone(launch):
         return None
     if launch.unseen:
         return uncovered("unseen", launch.unseen)
@@ -253,7 +306,8 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
     )
     page = _page(rules, f"decision/#{known['strategy']}-{use}")
     lead = say("lint.once" if right.get("once") else "lint.mixed", language)
-    return _Verdict("note", "depends", say("lint.depends", language, lead, where), page, runs)
+    wrong = any(label == "diverge" for labels in bad.values() for label, _, _ in labels)
+    return _Verdict("note", "depends", say("lint.depends", language, lead, where), page, runs, wrong=wrong)
 
 
 def _said(

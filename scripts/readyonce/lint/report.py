@@ -10,22 +10,41 @@ from readyonce import __version__
 from readyonce.data.project import Language
 from readyonce.data.terminal import printable
 from readyonce.data.words import say
-from readyonce.launches.reader import Launch
-from readyonce.lint.judge import LEVELS, Finding
+from readyonce.lint.judge import LEVELS, Answer, Finding, is_alone
 
 LOUD = ("error", "warning")  # what makes the command fail
 _SARIF = {"error": "error", "warning": "warning", "note": "note", "not-covered": "note"}
 _GITHUB = {"error": "error", "warning": "warning", "note": "notice", "not-covered": "notice"}
 
 
-def shown(findings: Sequence[Finding], everything: bool) -> list[Finding]:
-    """Without `everything` no notes: what depends on something that a launch cannot show."""
-    return [finding for finding in findings if everything or finding.level != "note"]
+def shown(findings: Sequence[Finding], everything: bool, in_terminal: bool = False) -> list[Finding]:
+    """Without `everything` no notes; but in a terminal those that runs have shown, with the command that would tell."""
+    return [it for it in findings if everything or it.level != "note" or (in_terminal and it.runs)]
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
     """1 where there is an error or a warning."""
     return int(any(finding.level in LOUD for finding in findings))
+
+
+def terminal(answers: Sequence[Answer], looks: Sequence[Finding], everything: bool, language: Language = "en") -> str:
+    """Of each launch what it will do and what is known of it, then what tells the rest; at last, places in Python."""
+    lines = [line for answer in answers for line in _of_launch(answer, everything, language)]
+    lines += [line for finding in shown(looks, everything, True) for line in _lines(finding, language)]
+    if any(answer.does and not is_alone(answer.launch) for answer in answers):
+        lines += (printable(say(f"lint-report.{key}", language)) for key in ("unknown", "run-guard", "run-compare"))
+    return "\n".join(lines)
+
+
+def _of_launch(answer: Answer, everything: bool, language: Language) -> list[str]:
+    found = shown(answer.findings, everything, True)
+    if found:
+        does = [f"    {say('lint-report.does', language, answer.does)}"] * bool(answer.does)
+        first, *others = [_lines(finding, language) for finding in found]
+        return [first[0], *map(printable, does), *first[1:], *(line for lines in others for line in lines)]
+    key = "alone" if is_alone(answer.launch) else "known"
+    place = f"{answer.launch.file}:{answer.launch.line}"
+    return [printable(f"{place}: {answer.does}: {say(f'lint-report.{key}', language)}")]
 
 
 def text(findings: Sequence[Finding], language: Language = "en") -> str:
@@ -41,8 +60,12 @@ def _lines(finding: Finding, language: Language) -> list[str]:
     if finding.fix:
         lines.append(f"    {_to_do(finding, language)}")
         lines += [f"        {line}" for line in finding.fix.splitlines()]
+    if finding.versions and finding.level != "not-covered":
+        named = [f"--with {part.split()[0]}==..." for part in finding.versions.split("; ")]
+        lines.append(f"    {say('lint-report.versions', language, ' '.join(dict.fromkeys(named)))}")
     if finding.level == "note" and finding.runs:  # of code that is only looked at, the page says how to tell
         lines.append(f"    {say('lint-report.guard', language)}")
+        lines += [f"    {say('lint-report.compare', language)}"] * finding.wrong
     if finding.level != "not-covered":
         lines.append(f"    {say('lint-report.why', language, finding.page)}")
     return [printable(line) for line in lines]
@@ -68,15 +91,16 @@ def _what(finding: Finding, language: Language = "en") -> str:
 
 
 def summary(
-    findings: Sequence[Finding], launches: Sequence[Launch], files: int, everything: bool, language: Language = "en"
+    answers: Sequence[Answer], looks: Sequence[Finding], files: int, everything: bool, language: Language = "en"
 ) -> str:
     """One line; it says what was not judged, so that silence is not taken for a pass."""
+    findings = [finding for answer in answers for finding in answer.findings] + [*looks]
     counts = Counter(finding.level for finding in findings)
     said = [_count(level, counts[level], language) for level in LEVELS if counts[level]]
-    if counts["note"] and not everything:
+    if len(shown(findings, everything, True)) < len(findings):
         said[-1 - bool(counts["not-covered"])] += say("lint-report.all", language)
-    single = sum(launch.processes == 1 for launch in launches)
-    read = sum(not launch.unseen for launch in launches)
+    single = sum(is_alone(answer.launch) for answer in answers)
+    read = sum(not answer.launch.unseen for answer in answers)
     if not said and read != single:
         said = [say("lint-report.right", language)]
     said += [say("lint-report.single", language, single)] * bool(single)

@@ -67,5 +67,5 @@ def diagnose_links(catalog: Catalog) -> str:
         "triage": "triage.md",
     }
     if guard.files(catalog):
-        targets["guard"] = "guard.md"
+        targets |= {"guard": "guard.md", "guard-compare": "guard-compare.md"}
     return "".join(f'- [{name}]({target}){{ data-ro-to="{name}" }}\n' for name, target in targets.items())

@@ -25,6 +25,7 @@ def words() -> dict[str, dict[str, str]]:
         "keep",
         "replace",
         "guard",
+        "compare",
         "with",
         "right",
         "next",
@@ -57,9 +58,8 @@ def starts(catalog: Catalog) -> list[str]:
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     rules = compile_rules(catalog)
     launches = Reader(rules["stacks"]).script("train.sh", catalog.text(catalog.root / "snippets" / EXAMPLE))
-    found = [finding for launch in launches for finding in judging.judge(rules, launch, {}, language)]
-    shown = report.shown(found, False)
-    texts = [report.text(shown, language), report.summary(found, launches, 1, False, language)]
+    answers = judging.answers(rules, launches, {}, language)
+    texts = [report.terminal(answers, [], False, language), report.summary(answers, [], 1, False, language)]
     rows = [[say("library", language), say("commands", language)]]
     for framework in catalog.frameworks.values():
         if framework.commands and framework.launch:
