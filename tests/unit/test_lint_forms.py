@@ -5,7 +5,8 @@ import json
 import pytest
 
 from readyonce.launches import forms
-from support.launches import READER, linted
+from readyonce.lint import judge
+from support.launches import READER, RULES, linted
 
 COMMAND = "swift rlhf --rlhf_type grpo --model m --train_type lora --dataset d --output_dir o"
 EIGHT = "NPROC_PER_NODE=8"
@@ -188,6 +189,63 @@ def test_services_know_nothing_of_each_other(tmp_path):
         for name, variable in {"one": "NPROC_PER_NODE: 4", "two": "A: 1"}.items()
     )
     assert [launch.processes for launch in _read(tmp_path, "a.yaml", text).launches] == [4, 1]
+
+
+def _stage(name):
+    return json.dumps({"zero_optimization": {"stage": int(name[-6])}})
+
+
+def test_a_file_that_branches_choose_is_judged_in_each(tmp_path):
+    for name in ("zero2.json", "zero3.json"):
+        (tmp_path / name).write_text(_stage(name))
+    text = (
+        "if [ $1 = big ]; then\n  C=zero3.json\nelse\n  C='zero2.json'\nfi\n"
+        "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --deepspeed $C\n"
+    )
+    (tmp_path / "a.sh").write_text(text)
+    said = linted("a.sh", "--with", "transformers==4.57.1", "--with", "deepspeed==0.19.8", cwd=tmp_path).stdout
+    for strategy, file in (("ZeRO-3", "zero3.json"), ("ZeRO-2", "zero2.json")):
+        assert f"4 processes, {strategy}, no checkpointing (where C={file})" in said
+    assert "1 launch in 1 file" in said
+    (tmp_path / "a.sh").write_text(text.replace("C=zero3.json", 'C="$2"'))  # one of them is not known
+    assert "DeepSpeed of unknown stage" in linted("a.sh", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "stages, strategy", [([2], "zero-2"), ([3, 3], "zero-3"), ([2, 3], None), ([], None), (None, "ddp")]
+)
+def test_a_script_that_calls_deepspeed_itself_is_not_ddp(stages, strategy, tmp_path):
+    code = "import deepspeed\n"
+    if stages is not None:
+        code += "".join(f'c = {{"zero_optimization": {{"stage": {stage}}}}}\n' for stage in stages)
+        code += "engine, *_ = deepspeed.initialize(model=m, config=c)\n"
+    (tmp_path / "t.py").write_text(code)
+    (launch,) = _read(tmp_path, "a.sh", "deepspeed t.py --per_device_train_batch_size 1\n").launches
+    assert judge.facts_of(RULES, launch, {}).get("strategy") == strategy
+
+
+@pytest.mark.parametrize(
+    "command, strategy",
+    [
+        ("torchrun --nproc_per_node 4 own.py --enable_fsdp", "FSDP of unknown version"),
+        ("deepspeed own.py --deepspeed elsewhere.json --lr 1", "DeepSpeed of unknown stage"),
+        ("accelerate launch --config_file multi.yaml own.py --lr 1", "DDP"),
+        ("accelerate launch --config_file zero.yaml own.py --lr 1", "ZeRO-2"),
+        ("torchrun --nproc_per_node 4 own.py --lr 1", "a strategy that cannot be read"),
+    ],
+)
+def test_the_strategy_of_a_loop_of_ones_own_is_said_where_it_stands(command, strategy, tmp_path):
+    (tmp_path / "multi.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 4\n")
+    (tmp_path / "zero.yaml").write_text(
+        "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}\nnum_processes: 4\n"
+    )
+    (launch,) = _read(tmp_path, "a.sh", command + "\n").launches
+    assert f", {strategy}, " in judge.does(RULES, launch, {})
+
+
+def test_prose_in_a_page_does_not_hide_the_launch_behind_it(tmp_path):
+    page = f"```\nthe user's question\n```\n\n```bash\n{EIGHT} {COMMAND}\n```\n"
+    assert [launch.line for launch in _read(tmp_path, "a.md", page).launches] == [6]
 
 
 def test_broken_files_say_so(tmp_path):

@@ -13,7 +13,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,6 +63,7 @@ SETS = re.compile(
     r"^[ \t]*((?:export\s+)?[A-Za-z_]\w*=(?:\"[^\"\n]*\"|'[^'\n]*'|[^\s;&|#]*))[ \t]*(?:#.*)?$", re.MULTILINE
 )
 NO_COUNT = re.compile(r"activate|conda\.sh|bashrc|profile|/etc/|set_?vars|setvars|module", re.IGNORECASE)
+BRANCHES = 4  # values of a variable that are tried
 MOST_LINES = 200  # of one command whose quotes are open
 
 
@@ -109,7 +110,7 @@ def file(reader: Reader, name: str) -> Found:
     if suffix == ".rst":
         return _script(reader, name, _of_rst(reading._text(name, shell.SIZE)))
     if suffix == ".md":
-        return _script(reader, name, reading._fenced(reading._text(name, shell.SIZE)))
+        return _script(reader, name, _closed(reader, reading._fenced(reading._text(name, shell.SIZE))))
     if suffix in (*reading.SHELLS, *SCRIPTS):
         return _script(reader, name, reading._text(name, shell.SIZE))
     return Found(reader.file(name), [])  # it reads what begins with #!, and says why it does not
@@ -130,6 +131,10 @@ def _script(reader: Reader, name: str, text: str) -> Found:
     found = reader.script(name, text)
     if not found and (match := STARTERS.search(text)):
         found = [Launch(match[1], name, text.count("\n", 0, match.start(1)) + 1, unseen=match[1])]
+    branches = _Branches(reader, name, text)
+    found = [one for launch in found for one in branches.of(launch)]
+    for launch in found:
+        _of_engine(launch, os.path.dirname(name))
     lines = text.split("\n")
     counted = cache(lambda number: bool(COUNTED.search(lines[number - 1][: reading.LOOKED])))
     for launch in found:
@@ -138,6 +143,87 @@ def _script(reader: Reader, name: str, text: str) -> Found:
         if launch.processes == 1 and launch.launcher is None and many:
             launch.processes = None  # something else starts them
     return Found(found, not_read)
+
+
+class Branch(Launch):
+    """A launch as it is where a variable, which branches of its script set, has one of its values."""
+
+    def __init__(self, launch: Launch, when: str):
+        super().__init__(launch.command, launch.file, launch.line, launch.options, launch.launcher, launch.frameworks)
+        self.processes, self.unread, self.blind, self.when = launch.processes, launch.unread, launch.blind, when
+
+
+class _Branches:
+    """The launches of a script once for each file that its branches put into the variable which names it."""
+
+    def __init__(self, reader: Reader, name: str, text: str):
+        self.reader, self.name, self.text = reader, name, text
+        self.read: dict[str, list[tuple[str, dict[tuple[int, str], Launch]]]] = {}
+
+    def of(self, launch: Launch) -> list[Launch]:
+        for key in ("deepspeed", "launch.config_file", "deepspeed_config", "launch.deepspeed_config_file"):
+            option = launch.options.get(key)
+            match = re.search(r"\$\{?(\w+)\}?[\"']?$", option.written) if option and option.value is None else None
+            if match is None:
+                continue
+            if match[1] not in self.read:
+                self.read[match[1]] = self._each(match[1])
+            chosen = [(when, found.get((launch.line, launch.command))) for when, found in self.read[match[1]]]
+            if chosen and all(other for _, other in chosen):
+                return [Branch(other, when) for when, other in chosen if other]
+        return [launch]
+
+    def _each(self, variable: str) -> list[tuple[str, dict[tuple[int, str], Launch]]]:
+        """The launches as if each branch set the variable to the same value, for each of a few values."""
+        sets = re.compile(rf"^([ \t]*){variable}=(?:\"([^\"$\n]*)\"|'([^'\n]*)'|([^\s\"'$;]+))[ \t]*$", re.MULTILINE)
+        values = list(dict.fromkeys(filter(None, (it[2] or it[3] or it[4] for it in sets.finditer(self.text)))))
+        if not 2 <= len(values) <= BRANCHES or len(self.read) > BRANCHES:
+            return []
+        texts = [sets.sub(partial(_set_to, variable, value), self.text) for value in values]
+        found = [{(it.line, it.command): it for it in self.reader.script(self.name, text)} for text in texts]
+        return [(f"{variable}={value}", launches) for value, launches in zip(values, found)]
+
+
+def _set_to(variable: str, value: str, match: re.Match[str]) -> str:
+    return f"{match[1]}{variable}={shlex.quote(value)}"
+
+
+@cache
+def _called(path: str, _: int) -> tuple[int, frozenset[str]] | None:
+    """Where a script calls DeepSpeed itself, and the stages that stand in it; the number tells a file that was changed."""
+    try:
+        text = reading._text(path)
+    except (OSError, Unreadable):
+        return None
+    match = re.search(r"\bdeepspeed\.initialize\(", text)
+    stages = re.findall(r"[\"']stage[\"']\s*:\s*([0-3])\b", text)
+    return (text.count("\n", 0, match.start()) + 1, frozenset(stages)) if match else None
+
+
+def _of_engine(launch: Launch, folder: str) -> None:
+    """The stage of a script that calls DeepSpeed itself: its launch names no DeepSpeed file, and is not DDP."""
+    words = launch.command.split()
+    script = next((word for word in words[1:2] if word.endswith(".py")), None)
+    if launch.unseen or script is None or "deepspeed" in launch.options:
+        return
+    path = os.path.join(folder, script)
+    try:
+        called = _called(path, os.stat(path).st_mtime_ns)
+    except (OSError, ValueError):  # it is not at hand, or no path
+        return
+    if called:
+        line, stages = called
+        launch.options["deepspeed"] = reading.Option(None, path, line, style="python")
+        if len(stages) == 1:
+            launch.options["deepspeed.zero_optimization.stage"] = reading.Option(
+                next(iter(stages)), path, line, style="python"
+            )
+
+
+def _closed(reader: Reader, text: str) -> str:
+    """The commands of a page without the blocks that hold no launch and leave a quote open: prose, with an apostrophe."""
+    blocks = re.split(r"(\n{2,})", text)
+    return "".join(re.sub(r"[^\n]", "", it) if _is_open(it) and not _hinted(reader, it) else it for it in blocks)
 
 
 def _hinted(reader: Reader, text: str) -> bool:

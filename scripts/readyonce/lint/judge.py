@@ -17,6 +17,7 @@ from readyonce.data.facts import Condition, bounds, fits, given, holds, of_comma
 from readyonce.data.project import Language
 from readyonce.data.words import say
 from readyonce.diagnose import engine
+from readyonce.launches.forms import Branch
 from readyonce.launches.reader import SETTINGS, Launch, Option
 
 WORLDS = 64  # combinations of versions that are tried
@@ -25,6 +26,12 @@ LEVELS = ("error", "warning", "note", "not-covered")
 # These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
 RANKED = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"}
 ONE_RANK = "ddp-ready-twice"  # what a run of one process has shown
+# Where only the kind of the strategy can be read: the options that tell it.
+NAMED = {
+    "deepspeed": ("deepspeed", "deepspeed_config", "launch.use_deepspeed"),
+    "fsdp": ("fsdp", "fsdp.0", "enable_fsdp", "use_fsdp", "launch.use_fsdp"),
+    "megatron": ("megatron", "use_distributed_optimizer", "tensor_model_parallel_size"),
+}
 # A value that switches on, and the same that switches off, as it is written.
 OFF = {"true": "false", "True": "False", "TRUE": "FALSE", "1": "0", "yes": "no", "Yes": "No", "on": "off", "On": "Off"}
 
@@ -194,13 +201,32 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
     facts = facts_of(rules, launch, versions) if launch.frameworks and not launch.blind else {}
     count = {1: say("lint-does.ranked", language), None: say("lint-does.several", language)}
     parts = [count.get(launch.processes) or say("lint-does.processes", language, launch.processes)]
+    if "strategy" not in facts and not launch.frameworks:
+        facts = {"strategy": _strategy(rules, launch, versions)}
     if strategy := facts.get("strategy"):
         parts.append(rules["strategies"].get(strategy, {}).get(language, strategy))
     else:
-        parts.append(say("lint-does.strategy", language))
+        named = (key for key, names in NAMED.items() if any(name in launch.options for name in names))
+        parts.append(say(f"lint-does.{next(named, 'strategy')}", language))
     parts += [say("lint-does.lora", language)] * (facts.get("tuning") == "lora")
     parts.append(say(f"lint-does.{facts.get('checkpointing', 'unknown')}", language))
-    return say("lint-report.next", language).join(parts)
+    when = say("lint-does.when", language, launch.when) if isinstance(launch, Branch) else ""
+    return say("lint-report.next", language).join(parts) + when
+
+
+def _strategy(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]) -> Any:
+    """That of a loop of one's own: only what an option says counts, since no default of the Trainer's is its own."""
+    told = [
+        rule for rule in rules["stacks"]["transformers"]["launch"] if "option" in rule and "strategy" in rule["facts"]
+    ]
+    told += [
+        {"option": "python.ddp", "facts": {"strategy": "ddp"}},
+        {"option": "launch.multi_gpu", "facts": {"strategy": "ddp"}},
+    ]
+    kind = launch.options.get("launch.distributed_type")
+    if kind and kind.value and kind.value.upper() == "MULTI_GPU":
+        told.append({"facts": {"strategy": "ddp"}})
+    return of_command(launch.command, told, versions, _options(launch)).get("strategy")
 
 
 def is_alone(launch: Launch) -> bool:

@@ -10,6 +10,7 @@ from readyonce import __version__
 from readyonce.data.project import Language
 from readyonce.data.terminal import printable
 from readyonce.data.words import say
+from readyonce.launches.forms import Branch
 from readyonce.lint.judge import LEVELS, Answer, Finding, is_alone
 
 LOUD = ("error", "warning")  # what makes the command fail
@@ -41,7 +42,8 @@ def _of_launch(answer: Answer, everything: bool, language: Language) -> list[str
     if found:
         does = [f"    {say('lint-report.does', language, answer.does)}"] * bool(answer.does)
         first, *others = [_lines(finding, language) for finding in found]
-        return [first[0], *map(printable, does), *first[1:], *(line for lines in others for line in lines)]
+        lines = [first[0], *map(printable, does), *first[1:], *(line for lines in others for line in lines)]
+        return [line for number, line in enumerate(lines) if line not in lines[:number] or not line.startswith("    ")]
     key = "alone" if is_alone(answer.launch) else "known"
     place = f"{answer.launch.file}:{answer.launch.line}"
     return [printable(f"{place}: {answer.does}: {say(f'lint-report.{key}', language)}")]
@@ -100,7 +102,9 @@ def summary(
     if len(shown(findings, everything, True)) < len(findings):
         said[-1 - bool(counts["not-covered"])] += say("lint-report.all", language)
     single = sum(is_alone(answer.launch) for answer in answers)
-    read = sum(not answer.launch.unseen for answer in answers)
+    # A launch that branches of its script make several is one.
+    branches = {(it.launch.file, it.launch.line) for it in answers if isinstance(it.launch, Branch)}
+    read = sum(not isinstance(it.launch, Branch) and not it.launch.unseen for it in answers) + len(branches)
     if not said and read != single:
         said = [say("lint-report.right", language)]
     said += [say("lint-report.single", language, single)] * bool(single)
