@@ -128,6 +128,7 @@ def test_what_is_not_read_is_named(name, tmp_path):
         done = linted(asked)
         assert done.returncode == 2 and f"{name}:{line}: " in done.stderr and word in done.stderr, done
         assert "readyonce lint -- COMMAND" in done.stderr
+        assert "1 not read" in done.stdout and "nothing to judge" not in done.stdout
 
 
 def _read(folder, name, text):
@@ -232,9 +233,13 @@ def test_a_script_that_calls_deepspeed_itself_is_not_ddp(stages, strategy, tmp_p
         ("accelerate launch --config_file multi.yaml own.py --lr 1", "DDP"),
         ("accelerate launch --config_file zero.yaml own.py --lr 1", "ZeRO-2"),
         ("torchrun --nproc_per_node 4 own.py --lr 1", "a strategy that cannot be read"),
+        ("torchrun --nproc_per_node 4 asked.py --max_steps 1", "a strategy that cannot be read"),
+        ("deepspeed engine.py --per_device_train_batch_size 1", "DeepSpeed of unknown stage"),
     ],
 )
 def test_the_strategy_of_a_loop_of_ones_own_is_said_where_it_stands(command, strategy, tmp_path):
+    (tmp_path / "asked.py").write_text("TrainingArguments(per_device_train_batch_size=1, deepspeed=asked.deepspeed)\n")
+    (tmp_path / "engine.py").write_text("deepspeed.initialize(model=m, config=c)\n")
     (tmp_path / "multi.yaml").write_text("distributed_type: MULTI_GPU\nnum_processes: 4\n")
     (tmp_path / "zero.yaml").write_text(
         "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}\nnum_processes: 4\n"

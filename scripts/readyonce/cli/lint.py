@@ -25,7 +25,7 @@ def lint(options: argparse.Namespace) -> int:
     if options.format == "text":
         if said := report.terminal(answers, looks, options.all, options.lang):
             print(said)
-        print(report.summary(answers, looks, files, options.all, options.lang))
+        print(report.summary(answers, looks, files, options.all, options.lang, len(faults)))
         return ended(report.exit_code(findings), faults)
     shown = report.shown(findings, options.all)
     forms: dict[str, Callable[[list[Finding]], str]] = {

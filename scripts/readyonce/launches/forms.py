@@ -213,7 +213,7 @@ def _of_engine(launch: Launch, folder: str) -> None:
         return
     if called:
         line, stages = called
-        launch.options["deepspeed"] = reading.Option(None, path, line, style="python")
+        launch.options["deepspeed"] = reading.Option(None, path, line, "deepspeed.initialize()", style="python")
         if len(stages) == 1:
             launch.options["deepspeed.zero_optimization.stage"] = reading.Option(
                 next(iter(stages)), path, line, style="python"

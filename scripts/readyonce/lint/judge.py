@@ -206,7 +206,9 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
     if strategy := facts.get("strategy"):
         parts.append(rules["strategies"].get(strategy, {}).get(language, strategy))
     else:
-        named = (key for key, names in NAMED.items() if any(name in launch.options for name in names))
+        # `TrainingArguments(deepspeed=...)` of a script tells nothing: it may be given none.
+        told = {name for name, it in launch.options.items() if it.style != "python" or it.value or it.written}
+        named = (key for key, names in NAMED.items() if told.intersection(names))
         parts.append(say(f"lint-does.{next(named, 'strategy')}", language))
     parts += [say("lint-does.lora", language)] * (facts.get("tuning") == "lora")
     parts.append(say(f"lint-does.{facts.get('checkpointing', 'unknown')}", language))

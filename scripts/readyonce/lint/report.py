@@ -93,9 +93,14 @@ def _what(finding: Finding, language: Language = "en") -> str:
 
 
 def summary(
-    answers: Sequence[Answer], looks: Sequence[Finding], files: int, everything: bool, language: Language = "en"
+    answers: Sequence[Answer],
+    looks: Sequence[Finding],
+    files: int,
+    everything: bool,
+    language: Language = "en",
+    not_read: int = 0,  # files, and places in them
 ) -> str:
-    """One line; it says what was not judged, so that silence is not taken for a pass."""
+    """One line; it says what was not judged and what was not read, so that silence is not taken for a pass."""
     findings = [finding for answer in answers for finding in answer.findings] + [*looks]
     counts = Counter(finding.level for finding in findings)
     said = [_count(level, counts[level], language) for level in LEVELS if counts[level]]
@@ -108,6 +113,7 @@ def summary(
     if not said and read != single:
         said = [say("lint-report.right", language)]
     said += [say("lint-report.single", language, single)] * bool(single)
+    said += [say("lint-report.not-read", language, not_read)] * bool(not_read)
     text = say("lint-report.next", language).join(said) or say("lint-report.nothing", language)
     places = _count("launch", read, language), _count("file", files, language)
     return say("lint-report.found", language, *places, text)
