@@ -537,6 +537,40 @@ def test_words_and_numbers_of_wrong_training_lead_to_the_questions(text, page):
         assert it["text"] in report.markdown(ENGINE, answer, "en") and it["line"] == 1
 
 
+@pytest.mark.parametrize(
+    "text, pages",
+    [
+        # The launcher's own command is missing: told before the general word of several nodes.
+        ("bash: line 1: torchrun: command not found", ["nodes"]),
+        ("node-2: bash: deepspeed: command not found\npdsh@node-1: node-2: ssh exited with exit code 127", ["nodes"]),
+        ("On two nodes one says that the command torchrun is not found", ["nodes", "nodes"]),
+        ("sh: 1: pdsh: not found", ["nodes"]),
+        ("在第二台机器上提示 torchrun: 未找到命令", ["nodes"]),
+        # It fails, and the error is a picture or not there: that comes before what else is said.
+        ("On two GPUs it fails (picture); with ddp it works, but is no faster.", ["triage", "slow"]),
+        ("Training crashes while it saves a checkpoint", ["triage"]),
+        ("双卡训练会报错，见截图；单卡正常，但速度很慢", ["triage", "slow"]),
+        ("It always fails on two cards, and never on one.", ["triage"]),
+        ("It fails with\nError: cannot open the shared cache on node 3", None),
+        (
+            'It fails with\n  File "a.py", line 3, in <module>\n    main()\n  File "b.py", line 4, in main\n    run()',
+            None,
+        ),
+        ("It fails at times.\n{'loss': 1.2, 'epoch': 0.1}", []),  # training goes on
+        ("step 1\n" * 20_000 + "fails with", []),  # a log
+        # Nothing fails.
+        ("It never crashes and gives no error, but it is no faster.", ["slow"]),
+        ("训练很慢，没有报错", ["slow"]),
+        ("The loss fails to fall", []),
+    ],
+)
+def test_what_fails_comes_before_what_else_is_said(text, pages):
+    answer = told(text).json
+    assert answer["error"] is None
+    assert (answer["line"] is None) == (pages is not None)  # else the error is quoted, or the last frame is marked
+    assert [it["page"].partition("#")[2] for it in answer["silent"]] == (pages or [])
+
+
 @pytest.mark.parametrize("text", SIGNS)
 def test_each_framework_s_numbers_are_read(text):
     answer = told(f"Loading weights\n{text}")

@@ -631,10 +631,12 @@ function readyonceEngine() {
   }
 
   /** Words and logged numbers of training that goes wrong without an error, the first place of each: no diagnosis.
-      The words stand in one line, with any white space between them, and no letter before them: `hangs` is not in "changs". */
-  function silent(rules, form, language) {
+      The words stand in one line, with any white space between them, and no letter before them: `hangs` is not in "changs".
+      `untold`: the text is short and holds no error, so that a word for a failure says that one is missing. */
+  function silent(rules, form, language, untold) {
     const pieces = form.pieces.map(lower), logged = loggedIn(form);
     return rules.data.silent.flatMap((sign) => {
+      if (sign.failing && !untold) return [];
       const pattern = sign.any.length ? saidIn(sign.any) : null, at = pattern ? pieces.findIndex((piece) => pattern.test(piece)) : -1;
       const said = at < 0 ? [] : [at];
       const named = logged.filter(({ name }) => sign.numbers.includes(name));
@@ -691,14 +693,17 @@ function readyonceEngine() {
     let exception = kind === "unknown" && line ? exceptionOf(rules, found.said.get(line), language) : null;
     const open = kind === "unknown" && !note && !exception && data.length <= WHOLE;
     const look = open && data.length <= TYPED_IN ? lookIn(rules, found.form, language) : [];
-    const signs = open && !look.length ? silent(rules, found.form, language) : [];
-    const sentence = open && !look.length && !signs.length ? complaint(rules, found) : null;
+    const saying = open && !look.length ? complaint(rules, found) : null;
+    const frames = open && !look.length ? [...found.form.text.matchAll(CUT)] : [];
+    const untold = data.length <= TYPED_IN && !(found.progress || saying || frames.length > 1);
+    const signs = open && !look.length ? silent(rules, found.form, language, untold) : [];
+    const sentence = signs.length ? null : saying;
     if (sentence) {
       line = sentence.line;
       exception = exceptionOf(rules, sentence.said, language);
     }
     // A traceback without its last line.
-    const frames = open && !look.length && !signs.length && !sentence ? [...found.form.text.matchAll(CUT)] : [], cut = frames.length > 1;
+    const cut = !signs.length && !sentence && frames.length > 1;
     if (cut) line = found.form.lines[pieceAt(found.form, frames.at(-1).index)];
     const ranked = rules.data.incidents
       .filter((incident) => (own || kind === "look-alike") && incident.errors.includes(family))

@@ -738,6 +738,8 @@ class SilentSign(Model):
     values: list[NonEmpty] = []
     """so many in a row are among these; where none is named: are the same, and not 0"""
     times: int = Field(default=1, ge=1)
+    failing: bool = False
+    """Words for a failure: told only of a short text that holds no error, and in which training did not go on."""
     text: Text
     page: NonEmpty
     """The page's address, with an anchor."""

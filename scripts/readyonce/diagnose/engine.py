@@ -812,13 +812,16 @@ def _said(words: tuple[str, ...]) -> re.Pattern[bytes]:
     return re.compile(f"(?<![a-z])(?:{'|'.join(each)})".encode())
 
 
-def _silent(rules: Rules, form: _Form, language: Language) -> list[dict[str, Any]]:
+def _silent(rules: Rules, form: _Form, language: Language, untold: bool) -> list[dict[str, Any]]:
     """Words and logged numbers of training that goes wrong without an error, the first place of each: no diagnosis.
 
     The words stand in one line, with any white space between them, and no letter before them: `hangs` is not in "changs".
+    `untold`: the text is short and holds no error, so that a word for a failure says that one is missing.
     """
     lower, logged, places = [piece.lower() for piece in form.pieces], _logged(form), []
     for sign in rules.data["silent"]:
+        if sign["failing"] and not untold:
+            continue
         said = _said(tuple(sign["any"])) if sign["any"] else None
         having = (form.lines[index] for index, piece in enumerate(lower) if said and said.search(piece))
         lines = list(islice(having, 1))
@@ -938,13 +941,15 @@ def diagnose_stream(rules: Rules, blocks: Iterator[bytes], file: str, language: 
     if result.json["kind"] == "unknown" and not (note or result.note) and form:
         if typed_in:
             result.json["look"] = look(rules.looks, start, language)
-        result.json["silent"] = [] if result.json["look"] else _silent(rules, form, language)
+        complaint, frames = _complaint(rules, found, form), list(_CUT.finditer(form.text))
+        untold = bool(typed_in) and not (found.progress or complaint or frames[1:])
+        result.json["silent"] = [] if result.json["look"] else _silent(rules, form, language, untold)
         result.note = "look" if result.json["look"] else "silent" if result.json["silent"] else None
-        if not result.note and (complaint := _complaint(rules, found, form)):
+        if not result.note and complaint:
             result.line = result.json["line"] = complaint[0]
             result.json["exception"], result.note = _exception(rules, *complaint[1], language), "not-covered"
             kept.lines(start, 1, complaint[0])
-        elif not result.note and (frames := list(_CUT.finditer(form.text)))[1:]:  # a traceback without its last line
+        elif not result.note and frames[1:]:  # a traceback without its last line
             result.line = result.json["line"] = form.lines[form.piece_at(frames[-1].start())]
             result.note = "cut"
             kept.lines(start, 1, result.line)
