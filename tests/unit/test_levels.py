@@ -62,3 +62,14 @@ def test_an_error_that_its_run_ended_in_counts_as_run():
     for incident in KNOWN.incidents.values():
         if incident.minimal and incident.minimal.fails.error:
             assert KNOWN.was_run(incident.minimal.fails.error)
+
+
+def test_what_is_wrong_without_an_error_is_named():
+    """Where the gradients are right, and the weights are not, no page speaks of wrong gradients."""
+    for language, wrong, ordinary in (("en", "wrong updates", "wrong gradients"), ("zh", "更新错误", "梯度错误")):
+        for id, incident in KNOWN.incidents.items():
+            article = Article(KNOWN, language, incident)
+            told = article.lead() + article.minimal()
+            assert (wrong in told) == (incident.meta.wrong == "updates"), id
+            assert not (wrong in told and f">{ordinary}<" in told), id
+    assert KNOWN.incidents["RO-0023"].meta.wrong == "updates"

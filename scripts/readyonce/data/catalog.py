@@ -132,6 +132,10 @@ class Incident:
             return baseline.outcome
         return self.minimal.fails.outcome if self.minimal else "error" if self.meta.errors else "diverge"
 
+    def word_for(self, outcome: str) -> str:
+        """The key of the word for an outcome of one of its runs."""
+        return "wrong-updates" if outcome == "diverge" and self.meta.wrong == "updates" else outcome
+
     @property
     def ran_in(self) -> Environment | None:
         """The current environment, as it was when the incident ran in it; None where nothing was run."""

@@ -368,6 +368,8 @@ class IncidentFile(Model):
     """Where it was first reported."""
     errors: list[Slug]
     """The error families; none, where it fails without an error."""
+    wrong: Literal["gradients", "updates"] = "gradients"
+    """What is wrong where it trains wrong without an error: `updates`, if the gradients are right."""
     fix: Fix
     """The one fix to try first."""
     affected: list[Affected] = []

@@ -170,7 +170,7 @@ class Committed(Page):
         rows, families = [], self.catalog.families
         for incident in self.catalog.incidents.values():
             outcomes = [code(families[name].title[self.language]) for name in incident.meta.errors if name in families]
-            outcomes = outcomes or [self.say("no-error", self.say(incident.outcome))]
+            outcomes = outcomes or [self.say("no-error", self.say(incident.word_for(incident.outcome)))]
             link = f"[{incident.id}](docs/{self.language}/incidents/{incident.id}.md)"
             rows.append([link, incident.meta.short[self.language], "<br>".join(outcomes)])
         made = "".join(map(table_row, rows))

@@ -115,7 +115,11 @@ class IncidentPage(Page):
         """Its errors; where there is none, how the reported run ends."""
         if not self.incident.silent:
             return [self.family_link(name, "../errors/") for name in self.incident.meta.errors]
-        return [f"[{self.say('no-error', self.chip(self.incident.outcome))}](../already-trained.md)"]
+        return [f"[{self.say('no-error', self.chip_of(self.incident.outcome))}](../already-trained.md)"]
+
+    def chip_of(self, outcome: str) -> str:
+        """How a run of this incident ended, in its colour."""
+        return chip(self.say(self.incident.word_for(outcome)), outcome)
 
     def affected_packages(self) -> str:
         return self.joined(
