@@ -236,6 +236,12 @@ def test_a_time_zone_that_is_written_counts():
     assert {reading._mark(text) for text in stamps} == {" x"}
 
 
+def ended(code):
+    """The family of an exit code: of a signal as Python tells it, as a shell does, or of no signal."""
+    number = -code if code < 0 else code - 128
+    return f"exit-{signal.Signals(number).name.lower()}" if number in set(signal.Signals) else f"exit-{code}"
+
+
 def alike(text):
     """Whether triage and diagnose name the same family, or the same exception, of one file."""
     (answer,) = triage({"train.log": text.encode()})
@@ -246,7 +252,7 @@ def alike(text):
         return first.family is None and first.message.startswith(told["exception"]["text"][:40])
     yields = told["error"] and ENGINE.families[told["error"]]["yields"]
     if first is None or first.family is None:
-        signalled = {f"exit-{signal.Signals(-first.code).name.lower()}"} if first and (first.code or 0) < 0 else set()
+        signalled = {ended(first.code)} if first and first.code else set()
         return (
             told["error"] in signalled or yields in (None, "warning") and (told["error"] is None or yields == "warning")
         )
