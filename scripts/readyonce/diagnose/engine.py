@@ -133,6 +133,9 @@ _GAP = re.compile(b"[" + re.escape(_DELETED) + b"]*")
 # The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
 _RARE = b"ABCDEFGHIJKLMNOPQRSTUVWXYZbfjquvwxy"
 _COMMON = bytes(c for c in range(256) if c not in _RARE)
+# Where so few letters of a text are rare, a sketch keeps all but the most frequent ones.
+_COMMONEST = bytes(c for c in range(256) if c not in _RARE + b"cdghklmpz")
+GRAM = 4  # letters of a sketch that are looked up as one number
 
 
 def squeeze(text: bytes) -> bytes:
@@ -246,9 +249,9 @@ class Rules:
             text = text.replace(option, b"")
         return {clue for clue in self.clues if clue in text}
 
-    def anchors(self) -> tuple[dict[bytes, list[tuple[bytes, bytes]]], dict[bytes, list[tuple[bytes, bytes]]]]:
+    def anchors(self) -> tuple[dict[bytes, list[tuple[bytes, bytes]]], ...]:
         """For each wording the halves of a literal, since a wrap may break one, each with the literal: by a sketch that
-        tells them, else by a word."""
+        tells them, else by a sketch of more letters, else by a word."""
         shared = Counter(literal for wording in self.wordings for literal in wording.all)
         texts = [text for family in self.data["families"] for wording in family["wordings"] for text in wording["all"]]
         words = {
@@ -260,6 +263,7 @@ class Rules:
             return len(_sketch(literal)) > 2, shared[literal], len(literal)
 
         by_sketch: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        by_more: dict[bytes, list[tuple[bytes, bytes]]] = {}
         by_word: dict[bytes, list[tuple[bytes, bytes]]] = {}
         for literal in sorted({max(wording.all, key=fit) for wording in self.wordings}.union(self.launcher)):
             halves = (literal[: len(literal) // 2], literal[len(literal) // 2 :])
@@ -269,14 +273,23 @@ class Rules:
                     sketch = _sketch(half) if len(_sketch(half)) > 3 else _sketch(literal)
                     by_sketch.setdefault(sketch, []).append((half, literal))
             else:
-                by_word.setdefault(words[literal], []).extend(
-                    (half, literal) for half in (halves if len(literal) > 15 else [literal])
-                )
-        return by_sketch, by_word
+                for half in halves if len(literal) > 15 else [literal]:
+                    more = _sketch(half, _COMMONEST)
+                    group, key = (by_more, more) if len(more) > 2 else (by_word, words[literal])
+                    group.setdefault(key, []).append((half, literal))
+        return by_sketch, by_more, by_word
 
 
-def _sketch(text: bytes) -> bytes:
-    return text.translate(None, _COMMON)
+def _sketch(text: bytes, without: bytes = _COMMON) -> bytes:
+    return text.translate(None, without)
+
+
+def _grams(sketch: bytes) -> set[int]:
+    """All parts of a sketch of four letters, as numbers: a set of them is made and asked faster than one of texts."""
+    from array import array  # only large logs need it
+
+    starts = range(min(GRAM, len(sketch)))
+    return set().union(*(array("I", sketch[at : at + (len(sketch) - at) // GRAM * GRAM]) for at in starts))
 
 
 def _bare(title: str) -> bytes:
@@ -1029,7 +1042,8 @@ def _blocks(start: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[bytes]) -> bool:
     """Read every block, and in full only the parts around something that can matter; returns whether all is blank."""
-    by_sketch, by_word = rules.anchors()
+    by_sketch, by_more, by_word = rules.anchors()
+    grams = {rare: _grams(rare) for rare in by_sketch}  # of three letters none
     looking = ORDINARY  # parts that are read only because they may hold an exception
     halves: Counter[bytes] = Counter()  # in how many parts each was found
     line, before, block, first, blank = 1, b"", next(blocks), True, True  # `before` begins in this line
@@ -1038,11 +1052,12 @@ def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[byt
         behind = next(blocks, b"")
         region, end = before + block + behind[:MARGIN], len(before) + len(block)
         start = max(0, len(before) - 2048)
-        sketch = _sketch(_plain(region[start : end + 2048]))
-        begun_here = {sketch[at : at + 3] for at in range(len(sketch))}  # of hundreds, few are looked for in all of it
-        near = [
-            pair for rare, pairs in by_sketch.items() if rare[:3] in begun_here and rare in sketch for pair in pairs
-        ]
+        plain = _plain(region[start : end + 2048])
+        sketch, more = _sketch(plain), _sketch(plain, _COMMONEST)
+        in_sketch = _grams(sketch)  # of hundreds, few are looked for in all of it
+        fits = (rare for rare, parts in grams.items() if parts <= in_sketch and rare in sketch)
+        near = [pair for rare in fits for pair in by_sketch[rare]]
+        near += [pair for letters, pairs in by_more.items() if letters in more for pair in pairs]
         near += [pair for word, pairs in by_word.items() if word in region for pair in pairs]
         wanted = {literal if halves[half] > ORDINARY else half for half, literal in near}
         looking = looking if found.error is None and not found.errors else 0
