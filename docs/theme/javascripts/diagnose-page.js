@@ -383,7 +383,7 @@
       heading.scrollIntoView();
     }
 
-    /** Each finding: what will happen, where, what to add or to replace. Notes are folded: they depend on more than a launch. */
+    /** Each finding: what will happen, where, what to add or to replace. Beside findings that are sure, notes are folded. */
     function showLaunch({ findings, several, unreadable, line }, text) {
       const { words } = window.readyonceLintRules;
       const tell = (key, ...values) => values.reduce((said, value) => said.replace("{}", () => value), words[key][language]);
@@ -416,7 +416,9 @@
       if (notes.length) {
         const guard = links.has("guard") ? [element("p", [linked(tell("of-guard"), "guard")])] : [];
         if (links.has("guard-compare") && notes.some(({ wrong }) => wrong)) guard.push(element("p", [linked(tell("of-compare"), "guard-compare")]));
-        answer.append(element("details", [element("summary", tell("folded", notes.length)), ...notes.map(finding), ...guard], "ro-fold"));
+        const fold = element("details", [element("summary", tell("folded", notes.length)), ...notes.map(finding), ...guard], "ro-fold");
+        fold.open = notes.length === findings.length; // they are all that there is to say
+        answer.append(fold);
       }
       if (findings.some(({ versions }) => versions)) answer.append(element("p", tell("versions-not-known")));
       answer.append(element("p", tell("alone"), "ro-small"));
