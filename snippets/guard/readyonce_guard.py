@@ -138,6 +138,38 @@ CODES = {
         "call optimizer.zero_grad() after each step",
         "sure",
     ),
+    "cleared": (
+        "the gradient of an earlier micro-batch of this step, computed under no_sync, was cleared before the next backward",
+        "the step follows the last micro-batches only",
+        "call optimizer.zero_grad() after optimizer.step(), and nowhere else",
+        "likely",
+    ),
+    "dropped": (
+        "backward() was called again at the end of an accumulation, and no step() of the engine came between",
+        "ZeRO-1 and ZeRO-2 drop the gradient of the backward before",
+        "tell the engine which backward is the last: gradient_accumulation_steps, and engine.step() after each backward; or "
+        "engine.set_gradient_accumulation_boundary(...)",
+        "sure",
+    ),
+    "order": (
+        "the gradients came in another order, or of other parameters, than on the other ranks",
+        "ZeRO-1 and ZeRO-2 reduce them in the order in which they come: gradients of different parameters are averaged",
+        "run the same modules in the same order on every rank, on zeros where a rank has nothing for one",
+        "likely",
+    ),
+    "nan": (
+        "the gradient is not finite (nan or inf), and the optimizer steps on it",
+        "the weights become nan on all ranks, and stay so",
+        "find the sample or the division that makes it: torch.autograd.set_detect_anomaly(True) names the line",
+        "sure",
+    ),
+    "rounded": (
+        "weights in bfloat16 or float16 did not move though they have gradients: a step at this learning rate is smaller than "
+        "half the distance to the next number",
+        "these weights stay as they are, and smaller ones lose most of their steps",
+        "let the optimizer update float32 weights, and compute under autocast",
+        "likely",
+    ),
     "optimizer": (
         "the optimizer does not hold this trainable parameter of the model (made before the model was wrapped, "
         "sharded or unfrozen?)",
@@ -380,6 +412,8 @@ class Guard:
         self.pieces = [0] * len(self.params)
         self.has_moved, self.had_gradient = False, []
         self.buffers, self.inputs, self.rate, self.sampled, self.left = None, [], 0.0, [], {}
+        self.order, self.orders, self.at_boundary = [], [], False  # of gradients under ZeRO-1 and ZeRO-2
+        self.unsynced, self.zeros, self.rounding = [], 0, {}
         self.handles = [_register_first(p, self._counter(i)) for i, p in enumerate(self.params)]
         self.handles.append(model.register_forward_pre_hook(self._called, with_kwargs=True))
         if self.kind == "zero":
@@ -415,7 +449,7 @@ class Guard:
         if self.kind == "zero" and getattr(self.model.__dict__.get("allreduce_gradients"), "guard", None) is self:
             del self.model.allreduce_gradients  # the class has it
         self.handles, self.params, self.pieces, self.before, self.buffers = [], [], [], None, None
-        self.sampled, self.left = [], {}
+        self.sampled, self.left, self.unsynced, self.rounding = [], {}, [], {}
         self.model = self.inner = None
         self.kept, self.index = None, {}
 
@@ -436,7 +470,12 @@ class Guard:
         what = {"zero": f"DeepSpeed ZeRO-{self.stage}", "plain": "a model without a wrapper", "ddp": "DDP"}
         told = what.get(self.kind, self.kind.upper())
         steps = "until removed" if self.steps is None else f"for {self.steps} optimizer steps"
-        line = f"watching {told}, {ranks} rank{'s' * (ranks > 1)}, {len(self.params)} trainable parameters, {steps}"
+        frozen = _frozen(self.inner) if self.params else []
+        train = f"{len(self.params)} trainable parameters"
+        if frozen:
+            count = sum(1 for _ in self.inner.parameters())
+            train += f" of {count} (frozen: {_few(frozen)})" if len(frozen) <= 8 else f" of {count}"
+        line = f"watching {told}, {ranks} rank{'s' * (ranks > 1)}, {train}, {steps}"
         if not self.params:
             line += "; it has no trainable parameter: nothing will be seen"
         if ranks == 1:
@@ -467,12 +506,16 @@ class Guard:
 
     def _counter(self, i):
         # Not bound to self: a hook must not keep the guard alive, nor look anything up.
-        pieces = self.pieces
+        pieces, order = self.pieces, self.order
 
         def count(_):
             pieces[i] += 1
 
-        return count
+        def count_in_order(_):
+            pieces[i] += 1
+            order.append(i)
+
+        return count_in_order if self.kind == "zero" and self.stage in (1, 2) else count
 
     def _watched_reduction(self, reduce):
         """DeepSpeed reduces what is left after autograd's backward, and asserts there too."""
@@ -507,6 +550,7 @@ class Guard:
         """After an optimizer's step; a second optimizer may step on the same backward."""
         if self.fresh:
             self.micro, self.calls, self.fresh, self.inputs, self.reduced = 0, 0, False, [], False
+            self.orders, self.at_boundary, self.unsynced = [], False, []
 
     def _begin(self):
         self._next_step()
@@ -516,9 +560,12 @@ class Guard:
         if self.micro == 0 and self.step and self.kind != "zero":
             sample = [i for i in sorted(self.stepped) if self.params[i].grad is not None][:8]
             self.kept = sample, _sized([self.params[i].grad for i in sample])
+        if self.unsynced and not any(_norms([self.params[i].grad for i in self.unsynced if self.params[i].grad is not None])):
+            self._note("cleared", self.unsynced)
 
     def _reset(self):
         self.pieces[:] = [0] * len(self.pieces)
+        del self.order[:]
 
     def _end(self, overlapped):
         reached = any(self.pieces)
@@ -550,12 +597,28 @@ class Guard:
             again = [i for i, size in zip(sample, sizes()) if size and (self.pieces[i] or self.kind in ("fsdp1", "fsdp2"))]
             if again:
                 self._note("kept", again)
+        if self.kind == "zero" and self.stage in (1, 2):
+            self._look_at_engine()
         if self.kind != "ddp":  # there the forward has decided
             self.synced = _synchronises(self.model, self.kind)
+        with_gradient = [i for i in sorted(came) if self.params[i].grad is not None][:8]
+        sizes = [] if self.synced or self.kind != "ddp" or not with_gradient else _norms([self.params[i].grad for i in with_gradient])
+        self.unsynced = [i for i, size in zip(with_gradient, sizes) if size > 0]
         self.reduced |= self.synced
         self.left = self._shards()
         self.had |= came
         self.micro += 1
+
+    def _look_at_engine(self):
+        """What ZeRO-1 and ZeRO-2 make of this backward: in which order they reduce, and whether they drop the one before."""
+        # Without overlap ZeRO-1 reduces after the backward, in an order of its own: only which ones came matters.
+        at_once = self.stage == 2 or getattr(self.model.optimizer, "overlap_comm", True)
+        came = self.order if at_once else sorted(self.order)
+        self.orders.append(hashlib.sha256(repr(came).encode()).hexdigest()[:16])
+        boundary = bool(self.model.is_gradient_accumulation_boundary())
+        if boundary and self.at_boundary and _deepspeed() >= (0, 18, 3):  # before, it was added
+            self._note("dropped")
+        self.at_boundary = boundary and _synchronises(self.model, self.kind)  # under no_sync it waits, and is added
 
     def _filled_with_zeros(self, came):
         """What ZeRO-3 gives a gradient of zeros: the rest of a leaf module (set_z3_leaf_modules) that was run."""
@@ -667,6 +730,18 @@ class Guard:
             vector_of_shards = _norms([p.grad for p in self.params if p.grad is not None])
         else:
             vector_of_shards = vector
+        visible = [i for i, p in enumerate(self.params) if p.grad is not None]
+        if self.kind not in ("fsdp1", "fsdp2"):
+            visible = compared
+        sizes_of = dict(zip(visible, vector_of_shards))
+        if not hidden and getattr(optimizer, "found_inf", None) is None:  # else its own step looks, and leaves such a step out
+            if broken := [i for i, size in sizes_of.items() if not math.isfinite(size)]:
+                self._note("nan", broken)
+        if not hidden and any_gradient and moving and all(size in (0.0, -1.0) for size in vector_of_shards):
+            self.zeros += 1
+        last = self.steps is not None and self.step + 1 >= self.steps
+        if self.kind != "zero":
+            self._look_at_rounding(optimizer, sizes_of)
         if self._unsynced() and not compared:  # else the gradients themselves tell: a script may average them by hand
             self._note("unsynced")
         if self.kind == "ddp" and self.step == 0:
@@ -687,12 +762,13 @@ class Guard:
             "here": _fingerprint(self.params),
             "moved": self._moved(),
             "empty": moving and not any_gradient,
+            "zeros": last and self.zeros == self.step + 1,
+            "order": self.orders,
             "factor": self._factor(),
             "local": self._may_be_local(),
             # A step on zeros moves nothing, rightly; where that cannot be seen, one such step proves nothing.
             "gradient": self.step > 0 if hidden else any(size > 0 for size in vector_of_shards),
         }
-        last = self.steps is not None and self.step + 1 >= self.steps
         weights = self._weights(all_of_them=self.step == 0)
         flat = [size for _, sizes in self.inputs for size in sizes()]
         record["inputs"] = _digest(flat) if any(flat) else None
@@ -707,11 +783,9 @@ class Guard:
             records, absent = [record], []
         values = {"grads": dict(zip(self._named(compared), vector)), "weights": weights, "buffers": buffers}
         findings = self._judge(records, absent, values, group)
-        if self.kind in ("fsdp1", "fsdp2"):
-            visible = [i for i, p in enumerate(self.params) if p.grad is not None]
-        else:
-            visible = compared
-        self._sample(moving, [] if hidden else sorted(zip(vector_of_shards, visible), reverse=True))
+        self._sample(
+            moving and self._is_settled(optimizer), [] if hidden else sorted(zip(vector_of_shards, visible), reverse=True)
+        )
         self.step += 1
         _mark("step")
         self._answer(findings)
@@ -795,6 +869,35 @@ class Guard:
         return 1e-4 if exact else 2e-2
 
     # -------------------------------------------------------------- weights that do not move
+
+    def _is_settled(self, optimizer):
+        """Whether a step that moves nothing is a fault: weights of 16 bits may not move yet while the learning rate grows."""
+        exact = all(p.element_size() >= 4 for p in self.params)
+        return exact or all(float(group.get("lr", 1)) >= _base_rate(group) for group in optimizer.param_groups)
+
+    def _look_at_rounding(self, optimizer, sizes):
+        """Weights of 16 bits that no step moves, since AdamW's steps are about as long as the learning rate."""
+        import torch
+
+        if _keeps_what_is_lost(optimizer):
+            return
+        steps = min(self.steps or 3, 3)
+        if self.step == 0 and steps > 1:
+            rates = {id(p): _base_rate(group) for group in optimizer.param_groups for p in group["params"]}
+            low = [i for i, size in sizes.items() if size > 0 and self.params[i].dtype in (torch.bfloat16, torch.float16)]
+            for i in low[:: -(-len(low) // 64) or 1]:
+                if id(self.params[i]) in rates and (part := _part(self.params[i])[:64]).numel():
+                    self.rounding[i] = part.clone(), rates[id(self.params[i])]
+        if self.step == steps - 1 and self.rounding:
+            looked_at, self.rounding = self.rounding, {}
+            lost = []
+            for i, (before, rate) in looked_at.items():
+                smallest = before.abs().min().item() * torch.finfo(before.dtype).eps / 4  # below it, to the next number
+                if 0 < rate < smallest and torch.equal(before, _part(self.params[i])[:64]):
+                    lost.append(i)
+            if lost:
+                detail = f"{len(lost)} of {len(looked_at)} tensors that were looked at, in {self.step} steps"
+                self._note("rounded", lost, f"{detail}, at a learning rate of {max(looked_at[i][1] for i in lost):.3g}")
 
     def _sample(self, moving, sizes):
         """Remember a little of the weights, to see in the next step whether this one moved any.
@@ -922,6 +1025,10 @@ class Guard:
             add("settings", (), ", ".join(sorted(apart)) or "their parameter groups stand in another order")
         if all(it["empty"] for it in records):
             add("still", (), "no parameter has a gradient")
+        if all(it["zeros"] for it in records):
+            add("still", (), "all gradients were exactly 0 in all watched steps")
+        if any(it["order"] != records[0]["order"] for it in records):
+            add("order")
         moved = [it["moved"] for it in records]
         self.has_moved |= any(moved)
         if False in moved and not self.has_moved and any(self.had_gradient):
@@ -1368,6 +1475,38 @@ def _is_inside(optimizer, engine):
     return getattr(engine, "basic_optimizer", None) is optimizer
 
 
+def _deepspeed():
+    """The release of DeepSpeed, as numbers."""
+    import deepspeed
+
+    return tuple(map(int, re.findall(r"\d+", deepspeed.__version__)[:3]))
+
+
+def _base_rate(group):
+    """The learning rate that a warm-up leads to, where a scheduler has left it there; else the one of now."""
+    return max(float(group.get("lr", 1)), float(group.get("initial_lr", 0)))
+
+
+def _keeps_what_is_lost(optimizer):
+    """Whether an optimizer keeps float32 weights of its own, or makes up for what is rounded away."""
+    states = next(iter(getattr(optimizer, "state", {}).values()), {})
+    told = {**vars(optimizer), **(states if isinstance(states, dict) else {})}
+    names = [str(name) for name, value in told.items() if value is not None and value is not False]
+    return any(re.search(r"master|kahan|stochastic|compensat|shift|fp32", name) for name in names)
+
+
+def _frozen(model):
+    """The largest modules, and the parameters beside them, of which nothing is trained."""
+
+    def inside(module, path):
+        if not any(p.requires_grad for p in module.parameters()):
+            return [path] if any(True for _ in module.parameters()) else []
+        own = [f"{path}.{n}".lstrip(".") for n, p in module.named_parameters(recurse=False) if not p.requires_grad]
+        return own + [name for n, child in module.named_children() for name in inside(child, f"{path}.{n}".lstrip("."))]
+
+    return inside(model, "")
+
+
 def _flattened(nested):
     for item in nested:
         yield from _flattened(item) if isinstance(item, (list, tuple)) else (item,)
@@ -1502,9 +1641,7 @@ def _compiled_autograd():
     dynamo = sys.modules.get("torch._dynamo")  # not imported: nothing can have switched it on
     compiled = sys.modules.get("torch._dynamo.compiled_autograd")
     return bool(
-        dynamo
-        and getattr(dynamo.config, "compiled_autograd", False)
-        or getattr(compiled, "compiled_autograd_enabled", False)
+        dynamo and getattr(dynamo.config, "compiled_autograd", False) or getattr(compiled, "compiled_autograd_enabled", False)
     )
 
 

@@ -4,7 +4,7 @@ A change is (name, loop, the text that is replaced, what stands in its place); t
 guard is expected to say nothing of a wrong one, `MISSED` says why.
 """
 
-MODEL = '''
+MODEL = """
 import contextlib, copy
 import torch
 import torch.distributed as dist
@@ -41,11 +41,11 @@ class Net(nn.Module):
 def data():
     torch.manual_seed(1)
     return torch.randn(STEPS, 2, 4, WIDTH)
-'''
+"""
 
 DDP = (
     MODEL
-    + '''
+    + """
 def train(rank, world, watch):
     torch.manual_seed(0)
     model = Net()
@@ -62,12 +62,12 @@ def train(rank, world, watch):
         optimizer.step()
         optimizer.zero_grad()
     return guard, [p.detach() for p in model.parameters()]
-'''
+"""
 )
 
 ZERO = (
     MODEL
-    + '''
+    + """
 import deepspeed
 
 CONFIG = {
@@ -96,12 +96,12 @@ def train(rank, world, watch):
             return guard, [p.detach().clone() for p in model.parameters()]
     finally:
         engine.destroy()
-'''
+"""
 )
 
 FSDP = (
     MODEL
-    + '''
+    + """
 from torch.distributed.fsdp import fully_shard
 
 def train(rank, world, watch):
@@ -121,12 +121,12 @@ def train(rank, world, watch):
         optimizer.step()
         optimizer.zero_grad()
     return guard, [p.full_tensor().detach() if hasattr(p, "full_tensor") else p.detach() for p in model.parameters()]
-'''
+"""
 )
 
 ACCELERATE = (
     MODEL
-    + '''
+    + """
 from accelerate import Accelerator
 
 def train(rank, world, watch):
@@ -145,7 +145,7 @@ def train(rank, world, watch):
                 optimizer.step()
                 optimizer.zero_grad()
     return guard, [p.detach() for p in model.parameters()]
-'''
+"""
 )
 
 LOOPS = {"ddp": DDP, "zero-3": ZERO, "fsdp2": FSDP, "accelerate": ACCELERATE}
@@ -158,6 +158,16 @@ _ORDER = "return [*self.blocks, *self.blocks]"
 _FORWARD = "out = ddp(micro[rank::world], step)"
 _SGD = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)"
 _BACKWARD = "                loss.backward()\n"
+_BF16 = "    model = Net().bfloat16(); model.forward = (lambda f: lambda x, s: f(x.bfloat16(), s))(model.forward)\n"
+_ONES = _BF16.replace("model.forward", "model.head.weight.data.fill_(1.0); model.forward", 1)
+_LOSS = "loss = (out - 1).square().mean()"
+
+_ACCUMULATE = "            with accelerator.accumulate(model):\n"
+# Both backwards of a step, one `engine.step()`, and an engine that is not told that it accumulates.
+_ONE_STEP = [
+    ('"gradient_accumulation_steps": 2', '"gradient_accumulation_steps": 1'),
+    ("                engine.step()\n", "            engine.step()\n"),
+]
 
 # name -> (loop, old, new, the codes of which one must be among those found; none: see MISSED)
 WRONG = {
@@ -228,7 +238,11 @@ WRONG = {
     "zero-grad-of-the-head": ("ddp", _ZERO_GRAD, "        model.head.zero_grad()\n", "kept"),
     "zero-grad-before-step": ("ddp", _STEP, _ZERO_GRAD + _STEP, "still"),
     "learning-rate-zero": ("ddp", _SGD, _SGD.replace("0.1", "0.0"), "still"),
-    "bf16-step-too-small": ("ddp", "    model = Net()\n", "    model = Net().bfloat16(); model.forward = (lambda f: lambda x, s: f(x.bfloat16(), s))(model.forward)\n", "still"),
+    "bf16-step-too-small": ("ddp", "    model = Net()\n", _BF16, "still"),
+    "bf16-ones-rounded": ("ddp", "    model = Net()\n", _ONES, "rounded"),
+    "gradient-exactly-zero": ("ddp", _LOSS, "loss = (out - out.detach()).square().mean()", "still"),
+    "gradient-not-finite-on-one-rank": ("ddp", _LOSS, "loss = (out - 1).square().mean() * (float('nan') if rank and step else 1)", "nan"),
+    "zero-grad-in-each-micro-batch": ("ddp", "                " + _FORWARD + "\n", "                optimizer.zero_grad(); " + _FORWARD + "\n", "cleared"),
     "learning-rate-by-rank": ("ddp", _SGD, _SGD.replace("lr=0.1", "lr=0.1 * (rank + 1)"), "settings"),
     "weight-decay-by-rank": ("ddp", _SGD, _SGD.replace("lr=0.1", "lr=0.1, weight_decay=0.1 * rank"), "settings"),
     "optimizer-state-by-rank": (
@@ -253,6 +267,10 @@ WRONG = {
     "zero3-optimizer-lacks-some": ("zero-3", _SGD, "optimizer = torch.optim.SGD(list(model.parameters())[1:], lr=0.1)", "optimizer"),
     "zero3-buffer-differs": ("zero-3", "    guard = watch(engine)\n", "    model.scale += rank; guard = watch(engine)\n", "buffers"),
     # FSDP2
+    "zero2-backwards-before-one-step": ("zero-3", '"stage": 3', '"stage": 2', "dropped"),
+    "zero1-backwards-before-one-step": ("zero-3", '"stage": 3', '"stage": 1', "dropped"),
+    "zero2-modules-in-another-order": ("zero-3", '"stage": 3', '"stage": 2', "order"),
+    "zero1-modules-by-rank": ("zero-3", '"stage": 3', '"stage": 1', "order"),
     "fsdp2-never-synchronised": ("fsdp2", "gradient_sync(i == len(batch) - 1)", "gradient_sync(False)", "unsynced"),
     "fsdp2-synchronised-first": ("fsdp2", "gradient_sync(i == len(batch) - 1)", "gradient_sync(i == 0)", "unsynced"),
     "fsdp2-optimizer-before-sharding": ("fsdp2", "    model = Net()\n", "    model = Net(); early = torch.optim.SGD(model.parameters(), lr=0.1)\n", "optimizer"),
@@ -266,6 +284,7 @@ WRONG = {
     "accelerate-not-prepared": ("accelerate", "model, optimizer = accelerator.prepare(model, optimizer)", "optimizer = accelerator.prepare(optimizer)", "ranks"),
     "accelerate-unwrapped": ("accelerate", "out = model(", "out = accelerator.unwrap_model(model)(", "bypassed"),
     "accelerate-step-without-sync": ("accelerate", "                optimizer.step()\n", "                (optimizer if accelerator.sync_gradients else optimizer.optimizer).step()\n", "unsynced"),
+    "accelerate-zero-grad-first": ("accelerate", "                optimizer.zero_grad()\n", "", "cleared"),
     "accelerate-data-the-same": ("accelerate", "micro[rank::world]", "micro[0::world]", "data"),
 }  # fmt: skip
 # A change that needs two places of the loop.
@@ -281,6 +300,12 @@ MORE = {
         (f"    {_SGD}\n    guard", "    guard"),
     ],
     "bf16-step-too-small": [(_SGD, _SGD.replace("0.1", "1e-9"))],
+    "bf16-ones-rounded": [(_SGD, "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)")],
+    "zero2-backwards-before-one-step": _ONE_STEP,
+    "zero1-backwards-before-one-step": _ONE_STEP,
+    "zero2-modules-in-another-order": [(_ORDER, "return [*self.blocks][:: 1 - 2 * dist.get_rank()]")],
+    "zero1-modules-by-rank": [(_ORDER, "return [self.blocks[dist.get_rank()]]")],
+    "accelerate-zero-grad-first": [(_ACCUMULATE, _ACCUMULATE + "                optimizer.zero_grad()\n")],
     "fsdp2-optimizer-before-sharding": [(f"    {_SGD}\n    guard", "    optimizer = early\n    guard")],
 }
 MISSED = {
@@ -326,6 +351,15 @@ HARMLESS = {
     "average-of-weights": ("ddp", _ZERO_GRAD, _ZERO_GRAD + "        average = copy.deepcopy(model).requires_grad_(False)\n"),
     "frozen-block": ("ddp", "DDP(model)", "DDP(model.requires_grad_(True) and model.blocks[0].requires_grad_(False) and model)"),
     "bf16-autocast": ("ddp", _FORWARD, "out = torch.autocast('cpu', dtype=torch.bfloat16)(ddp)(micro[rank::world], step)"),
+    "bf16-weights": ("ddp", "    model = Net()\n", _BF16),
+    "bf16-weights-while-the-rate-grows": ("ddp", "    model = Net()\n", _BF16),
+    "bf16-ones-with-large-steps": ("ddp", "    model = Net()\n", _ONES),
+    "fp16-compressed-gradients": ("ddp", _GUARD, "    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks\n    ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)\n" + _GUARD),
+    "sharded-optimizer": ("ddp", _SGD, "optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.1)"),
+    "two-models": ("ddp", _GUARD, _GUARD + "    judge = DDP(Net()); fooled = torch.optim.SGD(judge.parameters(), lr=0.1)\n"),
+    "adapters-on-frozen-weights": ("ddp", "    model = Net()\n", "    model = Net().requires_grad_(False); model.head = nn.Sequential(nn.Linear(WIDTH, 2, bias=False), nn.Linear(2, 1)); nn.init.zeros_(model.head[1].weight)\n"),
+    "gradient-scaler": ("ddp", _STEP, "        scaler.unscale_(optimizer); nn.utils.clip_grad_norm_(model.parameters(), 0.1); scaler.step(optimizer); scaler.update()\n"),
+    "gradient-scaler-that-leaves-a-step-out": ("ddp", _STEP, "        scaler.step(optimizer); scaler.update()\n"),
     "double": ("ddp", "    model = Net()\n", "    model = Net().double(); torch.set_default_dtype(torch.float32)\n"),
     "seed-by-rank": ("ddp", _GUARD, _GUARD + "    torch.manual_seed(rank)\n"),
     "dropout": ("ddp", "return self.head(x) * self.scale", "return self.head(nn.functional.dropout(x, 0.1)) * self.scale"),
@@ -340,6 +374,7 @@ HARMLESS = {
     "zero2": ("zero-3", '"stage": 3', '"stage": 2'),
     "zero1": ("zero-3", '"stage": 3', '"stage": 1'),
     "zero0": ("zero-3", '"stage": 3', '"stage": 0'),
+    "zero2-boundary-named": ("zero-3", '"stage": 3', '"stage": 2'),
     "zero3-one-bucket": ("zero-3", '"reduce_bucket_size": 60', '"reduce_bucket_size": 500000'),
     "zero3-adam": ("zero-3", _SGD, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)"),
     "zero3-clipping": ("zero-3", '"gradient_clipping": 0.0', '"gradient_clipping": 0.1'),
@@ -359,6 +394,27 @@ HARMLESS = {
 HARMLESS_MORE = {
     "static-graph": [("last = i == len(batch) - 1", "last = True")],
     "block-skipped-on-one-rank": [("DDP(model)", "DDP(model, find_unused_parameters=True)")],
+    "bf16-weights-while-the-rate-grows": [
+        (_SGD, _SGD + "; schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: 1e-8 * (s + 1))"),
+        (_STEP, _STEP + "        schedule.step()\n"),
+    ],
+    "bf16-ones-with-large-steps": [(_SGD, "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)")],
+    "sharded-optimizer": [("def data():", "from torch.distributed.optim import ZeroRedundancyOptimizer\n\ndef data():")],
+    "two-models": [
+        (_LOSS, "loss = (out - 1).square().mean() + judge(out.expand(-1, WIDTH)).square().mean()"),
+        (_STEP, _STEP + "        judge.zero_grad(); judge(batch[0][rank::world]).square().mean().backward(); fooled.step(); judge.zero_grad()\n"),
+    ],
+    "gradient-scaler": [(_SGD, _SGD + "; scaler = torch.amp.GradScaler('cpu')"), (_BACKWARD, "                scaler.scale(loss).backward()\n")],
+    "gradient-scaler-that-leaves-a-step-out": [
+        (_SGD, _SGD + "; scaler = torch.amp.GradScaler('cpu', init_scale=2.0**40)"),
+        (_BACKWARD, "                scaler.scale(loss * (1e30 if step == 1 else 1)).backward()\n"),
+    ],
+    "zero2-boundary-named": [
+        ('"gradient_accumulation_steps": 2', '"gradient_accumulation_steps": 1'),
+        ("            for micro in batch:", "            for i, micro in enumerate(batch):"),
+        ("                engine.backward(loss)\n", "                engine.set_gradient_accumulation_boundary(i == 1); engine.backward(loss / 2)\n"),
+        ("                engine.step()\n", "            engine.step()\n"),
+    ],
     "reference-model": [(_GUARD, _GUARD + "    frozen = copy.deepcopy(model).requires_grad_(False)\n")],
     "second-optimizer": [(_STEP, "        optimizer.step(); second.step()\n"), (_ZERO_GRAD, "        ddp.zero_grad()\n")],
     "reentrant-once": [("use_reentrant=False", "use_reentrant=True")],
