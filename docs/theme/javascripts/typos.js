@@ -96,7 +96,8 @@ globalThis.readyonceTypos = (typed, query, search) => {
     const often = word => known.get(word) > 3
 
     function right(word) { // also with another ending
-      const stems = [/e?[sd]$/, /[sd]$/, /ing$/, /ly$/, /ers?$/].filter(it => it.test(word)).map(it => word.replace(it, ""))
+      const endings = /(.)\1\1/.test(word) ? [] : [/e?[sd]$/, /[sd]$/, /ing$/, /ly$/, /ers?$/] // `losss` is no plural
+      const stems = endings.filter(it => it.test(word)).map(it => word.replace(it, ""))
       return words.some(it => it.startsWith(word))
         || stems.some(it => known.has(it) || known.has(`${it}e`) || known.has(it.replace(/(.)\1$/, "$1")))
     }
