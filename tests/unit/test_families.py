@@ -12,6 +12,7 @@ import pytest
 from readyonce.data import reading, schema
 from readyonce.data.project import LANGUAGES
 from readyonce.diagnose import engine as diagnose
+from readyonce.pages.errors import ErrorPage
 from support.logs import ENGINE, SAMPLE, posted
 from support.project import KNOWN, ROOT, TESTS
 
@@ -123,3 +124,21 @@ def test_a_text_that_names_a_sharding_strategy_names_each_that_was_seen_with_it(
     text = getattr(KNOWN.families[name].text, language)
     named = {strategy for strategy, word in STRATEGIES.items() if word in text}
     assert not named or seen <= named
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_wording_that_ends_in_a_colon_has_one(language):
+    pages = ErrorPage(KNOWN, language)
+    families = [family for family in KNOWN.families.values() if family.page == "look-alikes"]
+    assert any(wording.all[-1].endswith(":") for family in families for wording in family.wordings)
+    for family in families:
+        assert not re.search(r"^- .*?[:：]`[:：]", pages.look_alike(family), re.MULTILINE), family.family
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_collective_that_timed_out_has_steps_with_commands(language):
+    """A reader whose job hangs can paste them: a search of the logs, the guard, triage."""
+    shown = ErrorPage(KNOWN, language).look_alike(KNOWN.families["nccl-watchdog"])
+    steps = re.findall(r"^(\d)\. .*\n\n    ```bash\n    (\S+).*\n    ```$", shown, re.MULTILINE)
+    assert steps == [("1", "grep"), ("2", "python"), ("3", "readyonce")]
+    assert "symptoms.md#hangs" in shown

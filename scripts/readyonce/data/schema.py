@@ -520,6 +520,15 @@ class Question(Model):
     """What a yes means; links as seen from `errors/`."""
 
 
+class Step(Model):
+    """What to do next, and a command that can be pasted."""
+
+    text: Text
+    """What the command is for; may hold links, as seen from the family's page."""
+    code: NonEmpty
+    """A command of a shell."""
+
+
 class Elsewhere(Model):
     """For Diagnose: a log that shows that the fix of most is not its own."""
 
@@ -565,6 +574,8 @@ class FamilyFile(Model):
     """What its page weighs in the site's search: less than 1 where its words are those of many pages."""
     text: Text
     """How to tell it apart."""
+    steps: list[Step] = []
+    """What to do, in this order; the page of a look-alike shows them below the text."""
     fix: Text | None = None
     """What helps in all its cases."""
     elsewhere: Elsewhere | None = None

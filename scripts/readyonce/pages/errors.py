@@ -71,8 +71,9 @@ class ErrorPage(Page):
             default=None,
         )
         address = run_address(shown.incident.id, shown.run.variant, shown.environment) if shown else ""
-        wordings = (
-            self.after(code(" … ".join(wording.all)), wording.text[self.language]) for wording in family.wordings
+        wordings = (  # without the colon that ends some: one follows
+            self.after(code(" … ".join(wording.all).removesuffix(":")), wording.text[self.language])
+            for wording in family.wordings
         )
         return self.fill(
             "look-alike.md",
