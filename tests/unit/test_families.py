@@ -139,6 +139,7 @@ def test_a_wording_that_ends_in_a_colon_has_one(language):
 def test_a_collective_that_timed_out_has_steps_with_commands(language):
     """A reader whose job hangs can paste them: a search of the logs, the guard, triage."""
     shown = ErrorPage(KNOWN, language).look_alike(KNOWN.families["nccl-watchdog"])
-    steps = re.findall(r"^(\d)\. .*\n\n    ```bash\n    (\S+).*\n    ```$", shown, re.MULTILINE)
+    steps = re.findall(r"^(\d)\. .*\n\n    ```bash\n    (\S+)(?:.*\n)+?    ```$", shown, re.MULTILINE)
     assert steps == [("1", "grep"), ("2", "python"), ("3", "readyonce")]
     assert "symptoms.md#hangs" in shown
+    assert not re.search(r"^    ```\n\n- ", shown, re.MULTILINE)  # Markdown would number the texts on
