@@ -20,5 +20,7 @@
     document.querySelectorAll('[data-language="en"], .md-tabs').forEach(it => it.remove())
     const home = document.querySelector('[data-language="zh"] a:last-child').href
     document.querySelectorAll(".md-logo").forEach(logo => (logo.href = home))
+  } else {
+    document.querySelectorAll('li [data-title="zh"]').forEach(it => it.remove()) // the English title is beside it
   }
 }
