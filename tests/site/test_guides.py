@@ -46,10 +46,26 @@ def test_each_outcome_of_the_decision_page_is_that_of_the_run_it_links_to(built,
 # Written out here once more, on purpose: what a reader sees must not be judged by the code that made it.
 ANSWERS = {
     "en": (
-        r"use_reentrant=False trains right in (\d+) of (\d+) runs\.",
+        r"use_reentrant=False trains right in (\d+) of (\d+) runs[.:]",
         "use_reentrant=False is not run in this setting.",
+        r"With DeepSpeed ([\d.]+): use_reentrant=False trains right in (\d+) of (\d+) runs\.",
+        r"With other parts trained: use_reentrant=False trains right in (\d+) of (\d+) runs\.",
+        r"(No setting alone is enough|Where that is not enough): .*? That trains right in (\d+) of (\d+) runs\.",
     ),
-    "zh": (r"use_reentrant=False：(\d+) / (\d+) 次运行训练正确。", "use_reentrant=False：这种情况没有运行过。"),
+    "zh": (
+        r"use_reentrant=False：(\d+) / (\d+) 次运行训练正确[，。]",
+        "use_reentrant=False：这种情况没有运行过。",
+        r"换成 DeepSpeed ([\d.]+)，use_reentrant=False：(\d+) / (\d+) 次运行训练正确。",
+        r"训练其他参数时，use_reentrant=False：(\d+) / (\d+) 次运行训练正确。",
+        r"(只改设置不够|如果还不够)：.*?，这样 (\d+) / (\d+) 次运行训练正确。",
+    ),
+}
+# What proves the change of code, by use and strategy: incident, and a pattern of its variants.
+REMEDIES = {
+    ("left-out", "zero"): ("RO-0005", r"zero\d-.*zero-input|zero-input-.*|zero\d-in-order"),
+    ("second-place", "zero-3"): ("RO-0005", r".*-registered(-.*)?"),
+    ("second-place", "fsdp2"): ("RO-0008", "fsdp2-tied-together"),
+    ("two-backwards", "ddp"): ("RO-0001", "losses-summed-non-reentrant-.*"),
 }
 USUAL = {name: fact.usually for name, fact in KNOWN.vocabulary.items() if fact.usually}
 USES = {
@@ -86,7 +102,7 @@ def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, l
         for keys, option, text in re.findall(r'<li data-for="(.*?)" data-option="(.*?)">(.*?)</li>', page, re.DOTALL)
         for key in keys.split(" ")
     }
-    runs_in, not_run = ANSWERS[language]
+    runs_in, not_run, in_version, otherwise_trained, changed = ANSWERS[language]
     met, offered = set(), {tuple(key.split("/"))[::3] + tuple(key.split("/"))[1:2] for key in answers if key}
     for choice in itertools.product(*options.values()):
         if choice[3] != "any" and (choice[0], choice[3], choice[1]) not in offered:
@@ -96,15 +112,51 @@ def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, l
         text = html.unescape(re.sub("<[^>]+>", "", said))
         runs = [it for it in here if it.facts["checkpointing"] == "non-reentrant"]
         right = sum(it.run.outcome == "match" for it in runs)
-        # Another setting leads where this one never trained right, and it did: one that always does, if there is one.
+        # Where no setting that is advised always trains right, the newest version with which it does leads, or a change of code.
+        lead = html.unescape(re.sub("<[^>]+>", "", re.match(r"<strong[^>]*>(.*?)</strong>", said)[1]))
+        assert "use_reentrant=True" not in lead, (choice, lead)
         shares = {}
         for name, column in known.decision.columns.items():
-            if fitting := [it for it in here if fits(column.where, it)]:
+            if column.advised and (fitting := [it for it in here if fits(column.where, it)]):
                 shares[name] = [sum(it.run.outcome == "match" for it in fitting), len(fitting), fitting]
         others = sorted(
             (name for name in shares if shares[name][0]), key=lambda name: shares[name][0] < shares[name][1]
         )
         led = shares[others[0]] if others and not right else [0, 0, []]
+        settled = bool(led[2] and led[0] == led[1]) or bool(runs and right == len(runs))
+        version_told, other, remedy = (re.search(it, text) for it in (in_version, otherwise_trained, changed))
+        where = {key: it for key, it in REMEDIES.items() if key[0] == choice[1] and choice[0].startswith(key[1])}
+        proof = [
+            it.run.outcome
+            for incident, pattern in where.values()
+            for it in known.observed
+            if it.incident.id == incident
+            and it.facts["strategy"] == choice[0]
+            and re.fullmatch(pattern, it.run.variant)
+        ]
+        if version_told or remedy:
+            assert settled or (version_told or remedy).start() == 0 and re.match(f"{in_version}|{changed}", lead), (
+                choice
+            )
+        if here and proof and not settled and not version_told:
+            assert remedy and set(proof) == {"match"}, (choice, text)
+            assert [int(it) for it in remedy.groups()[1:]] == [len(proof)] * 2, (choice, text)
+            met.add("changed")
+        assert proof or not remedy
+        if version_told:
+            package = "deepspeed"
+            wanted = [it for it in known.observed if fit(it.facts, *choice[:3], f"{package}={version_told[1]}")]
+            wanted = [it for it in wanted if it.facts["checkpointing"] == "non-reentrant"]
+            assert right < len(runs) and {it.run.outcome for it in wanted} == {"match"}, choice
+            assert [int(it) for it in version_told.groups()[1:]] == [len(wanted)] * 2, (choice, text)
+        if other:
+            wanted = [it for it in known.observed if fit(it.facts, *choice[:2], "any", choice[3])]
+            wanted = [it for it in wanted if it.facts["checkpointing"] == "non-reentrant"]
+            assert not runs and choice[2] != "any"
+            assert [int(it) for it in other.groups()] == [sum(it.run.outcome == "match" for it in wanted), len(wanted)]
+        for told_apart in (in_version, otherwise_trained, changed):
+            text = re.sub(told_apart, "", text)
+        text = text.strip()
         if led[2]:
             name = known.decision.columns[others[0]].text[language].replace("`", "")
             assert text.lower().startswith(name.lower()), (choice, text)
@@ -112,19 +164,12 @@ def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, l
         told = list(re.finditer(runs_in, text))
         assert (told[0].start() > 0 if told else not text.startswith(not_run)) == bool(led[2]), (choice, text)
         counts = [[int(it) for it in one.groups()] for one in told]
-        assert counts[:1] == ([[right, len(runs)]] if runs else []), (choice, text)
+        assert counts == ([[right, len(runs)]] if runs else []), (choice, text)
         assert runs or not_run in text
-        # A version that does, where the chosen one does not; and the options that the answer speaks of.
-        if counts[1:]:
-            package, there = choice[3].split("=")[0], re.search(r"DeepSpeed ([\d.]+)[:，]", text)[1]
-            wanted = [it for it in known.observed if fit(it.facts, *choice[:3], f"{package}={there}")]
-            wanted = [it for it in wanted if it.facts["checkpointing"] == "non-reentrant"]
-            assert right < len(runs) and {it.run.outcome for it in wanted} == {"match"}, choice
-            assert counts[1:] == [[len(wanted)] * 2], (choice, text)
         decides = {it.facts.get("find_unused") for it in runs if it.run.outcome == "match"} == {True}
         decides = decides and any(it.facts.get("find_unused") is False for it in runs)
         assert option == ("" if not right else "checkpointing find-unused" if decides else "checkpointing"), choice
-        met |= {option, "elsewhere" if counts[1:] else "here", "led" if led[2] else "leads"}
+        met |= {option, "elsewhere" if version_told else "here", "led" if led[2] else "leads"}
         # Those that did not, each kind with its number.
         for outcome in {it.run.outcome for it in runs + led[2]} - {"match"}:
             chips = re.findall(rf'ro-chip ro-{outcome}">.*?</a> (\d+)', said)
@@ -134,7 +179,7 @@ def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, l
         offered_guard = mixed or {it.run.outcome for it in here} & {"diverge", "still"}
         assert bool(re.search(r'<a href="\.\./guard/">', said)) == bool(offered_guard), choice
         met.add("not run" if not runs else "right" if right == len(runs) else "wrong" if not right else "mixed")
-    assert met >= {"not run", "right", "wrong", "mixed", "elsewhere", "led", "checkpointing find-unused"}
+    assert met >= {"not run", "right", "wrong", "mixed", "elsewhere", "led", "changed", "checkpointing find-unused"}
     # Where a version tells outcomes apart, each that was run can be chosen.
     for use in ("once", "repeated", "left-out"):
         told = {it.facts["deepspeed"] for it in known.observed if fit(it.facts, "zero-3", use, "any", "any")}

@@ -51,6 +51,26 @@ def decision_without_runs(catalog: Catalog) -> Iterator[Problem]:
             yield catalog.problem(path, ("uses", name, "where"), "no run fits this row", remedy)
 
 
+def remedy_without_proof(catalog: Catalog) -> Iterator[Problem]:
+    """No run fits a remedy of the decision table, or one of its runs does not train right.
+
+    The page would lead with a way out that nobody proved.
+    Remedy: name variants of the incident that train right.
+    """
+    if catalog.decision is None:
+        return
+    path, mend = catalog.root / "snippets" / "decision.yml", "Name variants of the incident that train right."
+    for name, use in catalog.decision.uses.items():
+        for index, remedy in enumerate(use.remedies):
+            runs = [
+                run for strategy in catalog.decision.strategies for run in decision.proving(catalog, remedy, strategy)
+            ]
+            wrong = [observed.name for observed in runs if observed not in decision.right(runs)]
+            if wrong or not runs:
+                what = f"{wrong[0]} does not train right" if wrong else f"no run of {remedy.incident} fits"
+                yield catalog.problem(path, ("uses", name, "remedies", index, "variants"), what, mend)
+
+
 def table_without_runs(catalog: Catalog) -> Iterator[Problem]:
     """A table of runs asks for a fact or a value that the vocabulary does not have, or no run fits it.
 

@@ -634,14 +634,41 @@ class Slice(Model):
     """A query without alternatives: its runs."""
 
 
+class Column(Slice):
+    """A setting, as a column of the decision table."""
+
+    advised: bool = True
+    """`false`: the page shows its runs and recommends it nowhere, also where all that were run train right."""
+
+
+class Remedy(Model):
+    """A change of code that trains right where no setting does; an incident proves it."""
+
+    text: Text
+    """What to do, in one sentence."""
+    incident: IncidentId
+    """The incident whose runs prove it."""
+    page: Annotated[str, StringConstraints(pattern=r"^[\w/-]+\.md(#[\w-]+)?$")]
+    """The page that says how, and its section."""
+    variants: list[NonEmpty] = Field(min_length=1)
+    """The variants that prove it, or patterns of their names; it is told for the strategies that they train with."""
+
+
+class Use(Slice):
+    """How modules are used, as a row of the decision table."""
+
+    remedies: list[Remedy] = []
+    """What to do where no setting trains right in all runs; the first that was proven with a strategy is told for it."""
+
+
 class DecisionFile(Model):
     """`decision.yml`: columns are settings, a row is a strategy and how modules are used; a cell is all runs that fit."""
 
-    columns: dict[Slug, Slice]
+    columns: dict[Slug, Column]
     """Settings."""
     strategies: list[str]
     """How one trains."""
-    uses: dict[Slug, Slice]
+    uses: dict[Slug, Use]
     """How modules are used; with a strategy it makes a row."""
     launches: Query = {}
     """A query: which runs stand for a framework's launch, for the lint."""

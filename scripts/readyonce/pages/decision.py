@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from html import escape
 
 from readyonce.data import frameworks
@@ -14,7 +15,7 @@ from readyonce.data.facts import version as version_key
 from readyonce.data.links import run_address
 from readyonce.data.markup import chip
 from readyonce.data.project import Language
-from readyonce.data.schema import SILENT, Setting
+from readyonce.data.schema import SILENT, Remedy, Setting
 from readyonce.data.words import say
 from readyonce.pages import guard
 
@@ -209,27 +210,39 @@ def versions(catalog: Catalog, by_column: ByColumn) -> list[tuple[str, str]]:
 
 
 def answer(catalog: Catalog, found: Choices, choice: Choice | None, language: Language) -> str:
-    """A sentence on the column to take, what became of its other runs, and what else is to be known.
+    """A sentence on what to take, the column that comes nearest, what became of its other runs, and what else is to be known.
 
-    Taken is the recommended column; where it never trained right, or was not run, the first that always did, or at all.
+    The column is the recommended one; where it never trained right, or was not run, the first advised one that always did,
+    or at all. Where that one does not always train right, what does leads: a version, or a change of code. A column that is not advised is never named as a way out.
     """
     by_column = found[choice] if choice else {}
     first, taken = recommended(catalog), _taken(catalog, by_column)
     sentences, kind = _outcomes_of(catalog, taken, by_column, language)
-    sentences[0] = f"**{sentences[0]}**{{ .ro-{kind} }}"
+    remedy = _remedy(catalog, choice, language) if choice else None
+    newer = _in_version(catalog, found, choice, language) if choice else None
+    lead = None
+    if kind != "match":
+        lead = newer or (say("pick-no-setting", language, remedy) if remedy else None)
+    if lead:
+        sentences = [f"**{lead}**{{ .ro-match }}", *sentences]
+    else:
+        sentences[0] = f"**{sentences[0]}**{{ .ro-{kind} }}"
     if taken != first:
         sentences += _outcomes_of(catalog, first, by_column, language)[0]
     if taken != first or kind in ("open", "error"):
         rest = [name for name, runs in by_column.items() if name not in (taken, first) and runs]
         good = [name for name in rest if right(by_column[name])]
-        if good:
-            also = (_right(catalog, name, by_column[name], "pick-other", language)[0] for name in good)
+        if advised := [name for name in good if catalog.require_decision().columns[name].advised]:
+            also = (_right(catalog, name, by_column[name], "pick-other", language)[0] for name in advised)
             sentences.append(say("pick-also", language, say("semicolon", language).join(also)))
-        elif rest:
+        elif rest and not good and not lead:
             sentences.append(say("pick-none", language))
-    if choice and (version := _version_that_does(catalog, found, choice)):
-        there = _right(catalog, first, found[(*choice[:3], version)][first], "pick-runs", language)[0]
-        sentences.append(say("pick-elsewhere", language, _version_in_words(catalog, version, language), there))
+    if choice and (others := _otherwise_trained(catalog, found, choice, language)):
+        sentences.append(others)
+    if newer and not lead:
+        sentences.append(newer)
+    if remedy and not lead and _fails_somewhere(catalog, by_column):
+        sentences.append(say("pick-not-enough", language, remedy))
     silent = any(observed.run.outcome in SILENT for runs in by_column.values() for observed in runs)
     # What was chosen does not settle it, or a neighbour of it fails without a word.
     if (kind == "depends" or silent) and guard.files(catalog):
@@ -237,6 +250,48 @@ def answer(catalog: Catalog, found: Choices, choice: Choice | None, language: La
     if choice:
         sentences.append(f"[{say('pick-row', language)}](#{row_id(*choice[:2])})")
     return say("next", language).join(sentences)
+
+
+def proving(catalog: Catalog, remedy: Remedy, strategy: str) -> list[Observed]:
+    """The runs with this strategy that prove a remedy."""
+    return [
+        observed
+        for observed in catalog.observed
+        if observed.incident.id == remedy.incident
+        and observed.facts.get("strategy") == strategy
+        and any(fnmatchcase(observed.run.variant, pattern) for pattern in remedy.variants)
+    ]
+
+
+def _remedy(catalog: Catalog, choice: Choice, language: Language) -> str | None:
+    """The change of code that trains right with this strategy, and in how many runs it did."""
+    for remedy in catalog.require_decision().uses[choice[1]].remedies:
+        if runs := proving(catalog, remedy, choice[0]):
+            return say("pick-remedy", language, remedy.text[language], remedy.page, len(right(runs)), len(runs))
+    return None
+
+
+def _in_version(catalog: Catalog, found: Choices, choice: Choice, language: Language) -> str | None:
+    version, first = _version_that_does(catalog, found, choice), recommended(catalog)
+    if not version:
+        return None
+    there = _right(catalog, first, found[(*choice[:3], version)][first], "pick-runs", language)[0]
+    return say("pick-elsewhere", language, _version_in_words(catalog, version, language), there)
+
+
+def _otherwise_trained(catalog: Catalog, found: Choices, choice: Choice, language: Language) -> str | None:
+    """The recommended column's runs with something else trained, where none was run with what is chosen."""
+    first = recommended(catalog)
+    others = found.get((*choice[:2], ANY, choice[3]), {}).get(first, [])
+    if found[choice].get(first) or not others:
+        return None
+    return say("pick-otherwise-trained", language, _right(catalog, first, others, "pick-runs", language)[0])
+
+
+def _fails_somewhere(catalog: Catalog, by_column: ByColumn) -> bool:
+    """Whether a run of an advised column does not train right."""
+    columns = catalog.require_decision().columns
+    return any(len(right(runs)) < len(runs) for name, runs in by_column.items() if columns[name].advised)
 
 
 def settings_of(catalog: Catalog, by_column: ByColumn) -> tuple[Setting, ...]:
@@ -255,23 +310,24 @@ def right(runs: Sequence[Observed]) -> list[Observed]:
 
 
 def _taken(catalog: Catalog, by_column: ByColumn) -> str:
-    columns = list(catalog.require_decision().columns)
+    columns = [name for name, column in catalog.require_decision().columns.items() if column.advised]
     good = [name for name in columns if right(by_column.get(name, []))]
     always = [name for name in good if len(right(by_column[name])) == len(by_column[name])]
     return columns[0] if columns[0] in good else [*always, *good, columns[0]][0]
 
 
 def _version_that_does(catalog: Catalog, found: Choices, choice: Choice) -> str | None:
-    """The newest version with which the recommended column always trains right, where with the chosen one it does not."""
-    first, package = recommended(catalog), choice[3].partition("=")[0]
+    """The newest version with which the recommended column always trains right, where with what is chosen it does not."""
+    first = recommended(catalog)
 
-    def always(version: str) -> bool:
-        runs = found.get((*choice[:3], version), {}).get(first, [])
+    def always(it: Choice) -> bool:
+        runs = found.get(it, {}).get(first, [])
         return bool(runs) and len(right(runs)) == len(runs)
 
-    if choice[3] == ANY or not found[choice].get(first) or always(choice[3]):
+    if always(choice) or (choice[3] != ANY and not found[choice].get(first)):
         return None
-    others = {it[3] for it in found if it[3].startswith(f"{package}=") and always(it[3])}
+    packages = {it[3].partition("=")[0] for it in found if choice[3] in (ANY, it[3])} - {ANY}
+    others = {it[3] for it in found if it[:3] == choice[:3] and it[3].partition("=")[0] in packages and always(it)}
     return max(others, key=lambda it: version_key(it.partition("=")[2]), default=None)
 
 
@@ -281,18 +337,26 @@ def _version_in_words(catalog: Catalog, version: str, language: Language) -> str
 
 
 def _outcomes_of(catalog: Catalog, column: str, by_column: ByColumn, language: Language) -> tuple[list[str], str]:
-    """How many runs of a column train right, and what became of the others; and the colour for it."""
+    """How many runs of a column train right, where they can be told apart, and what became of the others; and the colour."""
     runs = by_column.get(column, [])
-    lead, kind = _right(catalog, column, runs, "pick-runs" if runs else "pick-not-run", language)
-    sentences, by_label = [lead[0].upper() + lead[1:]], _by_label(catalog, runs)
+    by_label = _by_label(catalog, runs)
+    good = by_label.get("match", [])
+    if len(by_label) > 1 and len(good) == 1 and (when := part_in_words(catalog, good[0], language)):
+        key, words = "pick-when", [when]
+    else:
+        key, words = "pick-runs" if runs else "pick-not-run", []
+    lead, kind = _right(catalog, column, runs, key, language, *words)
+    sentences = [lead[0].upper() + lead[1:]]
     if bad := {label: alike for label, alike in by_label.items() if label != "match"}:
         each = (_outcome(catalog, label, alike, language, len(by_label) > 1) for label, alike in bad.items())
         sentences.append(say("pick-others", language) + say("semicolon", language).join(each) + say("stop", language))
     return sentences, kind
 
 
-def _right(catalog: Catalog, column: str, runs: list[Observed], key: str, language: Language) -> tuple[str, str]:
+def _right(
+    catalog: Catalog, column: str, runs: list[Observed], key: str, language: Language, *words: str
+) -> tuple[str, str]:
     """How many of these runs train right, in words, and the colour for it."""
     count = len(right(runs))
     kind = "open" if not runs else "match" if count == len(runs) else "depends" if count else "error"
-    return say(key, language, catalog.require_decision().columns[column].text[language], count, len(runs)), kind
+    return say(key, language, catalog.require_decision().columns[column].text[language], count, len(runs), *words), kind
