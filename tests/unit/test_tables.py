@@ -2,9 +2,12 @@
 
 import re
 
+import pytest
+
 from readyonce.pages import decision
 from readyonce.pages.article import Article
 from readyonce.pages.overview import Overview
+from readyonce.pages.page import Page
 
 
 def test_the_decision_page_covers_every_way_to_train(known):
@@ -41,3 +44,23 @@ def test_what_was_not_measured_is_not_called_equal(known):
                     spread = next(lines).split("|")[-2].strip()
                     assert (spread == "not measured") == (run.rank_spread is None), (incident.id, run.variant)
                     assert (spread == "equal") == (run.rank_spread == 0), (incident.id, run.variant)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_package_without_a_bound_names_the_versions_that_were_run(known, language):
+    named = 0
+    for incident in known.incidents.values():
+        header = Page(known, language).of(incident).affected_packages()
+        for entry in incident.meta.affected:
+            if entry.introduced or entry.fixed:
+                continue
+            versions = {
+                evidence.environment.versions[entry.package].partition("+")[0]
+                for evidence in incident.evidence.values()
+                if entry.package in evidence.environment.versions and evidence.runs
+            }
+            if versions:
+                told = re.search(rf"{re.escape(entry.package)} [^(（]*[(（](.*?)[)）]", header)[1]
+                assert set(re.split("[,、] ?", told)) == versions, (incident.id, entry.package, told)
+                named += 1
+    assert named > 5

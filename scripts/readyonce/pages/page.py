@@ -14,6 +14,7 @@ from pathlib import Path
 import jinja2
 
 from readyonce.data.catalog import MINIMAL, Catalog, Incident, Variant, imports
+from readyonce.data.facts import version as version_key
 from readyonce.data.markup import chip, code
 from readyonce.data.project import Language
 from readyonce.data.schema import Affected, Environment, FamilyFile
@@ -99,11 +100,6 @@ class Page:
             return f"[{count or self.say('its-proof')}]({proof})"
         return count
 
-    def range(self, entry: Affected) -> str:
-        """The versions that are affected."""
-        bounds = [f"{sign} {at}" for sign, at in (("≥", entry.introduced), ("<", entry.fixed)) if at]
-        return self.joined("bounds", bounds) or self.say("no-bounds")
-
 
 @dataclass(frozen=True)
 class IncidentPage(Page):
@@ -120,6 +116,25 @@ class IncidentPage(Page):
     def chip_of(self, outcome: str) -> str:
         """How a run of this incident ended, in its colour."""
         return chip(self.say(self.incident.word_for(outcome)), outcome)
+
+    def range(self, entry: Affected) -> str:
+        """The versions that are affected; where there is no bound, those that were run."""
+        bounds = [f"{sign} {at}" for sign, at in (("≥", entry.introduced), ("<", entry.fixed)) if at]
+        if bounds:
+            return self.joined("bounds", bounds)
+        ran = self.versions_run(entry.package)
+        return self.say("no-bounds-run", self.joined("between", ran)) if ran else self.say("no-bounds")
+
+    def versions_run(self, package: str) -> list[str]:
+        """The versions of a package that the incident's evidence was made with, oldest first."""
+        names = {package, package.lower().replace("_", "-")}
+        found = {
+            version.partition("+")[0]  # which build of it says nothing here
+            for evidence in self.incident.evidence.values()
+            for name, version in evidence.environment.versions.items()
+            if evidence.runs and names & {name, name.lower().replace("_", "-")}
+        }
+        return sorted(found, key=version_key)
 
     def affected_packages(self) -> str:
         return self.joined(
