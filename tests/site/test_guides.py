@@ -186,6 +186,43 @@ def test_the_picker_answers_what_the_runs_say_whatever_is_chosen(built, known, l
         assert {("zero-3", f"deepspeed={version}", use) for version in told} <= offered
 
 
+AT_RISK = {"en": ("at risk", "safe by default"), "zh": ("有风险", "默认安全")}
+
+
+@pytest.mark.parametrize("language", PREFIX)
+def test_each_framework_has_a_row_that_says_what_its_defaults_came_to(built, known, language):
+    page = (built / PREFIX[language] / "incidents/index.html").read_text(encoding="utf-8")
+    section = page[page.index('id="frameworks"') : page.index('id="errors"')]
+    rows = {
+        html.unescape(re.sub("<[^>]+>", "", first)): (defaults, by)
+        for first, defaults, by in re.findall(
+            r"<tr>\s*<td>(.*?)</td>\s*<td>(.*?)</td>\s*<td>(.*?)</td>", section, re.DOTALL
+        )
+    }
+    silent = {
+        it.facts["checkpointing"]
+        for it in known.observed
+        if it.run.outcome in ("diverge", "still")
+        and any(fit(it.facts, strategy, "repeated", "any", "any") for strategy in known.decision.strategies)
+    }
+    assert silent & {"reentrant", "non-reentrant"} == {"reentrant"}  # else nothing is told apart here
+    for framework in known.frameworks.values():
+        if not (framework.defaults or framework.base):
+            continue
+        defaults, by = rows[framework.title[language]]
+        told = re.findall(r'ro-chip ro-\w+">(.*?)</span>', defaults)
+        assert told == [AT_RISK[language][it.value not in silent] for it in framework.defaults], framework.framework
+        for default in framework.defaults:
+            assert default.since is None or default.since in defaults
+    for incident in known.incidents.values():
+        for entry in incident.meta.affected:
+            for framework in known.frameworks.values():
+                if framework.package and framework.package.lower() == entry.package.lower():
+                    name, link = framework.title[language], f">{incident.id}</a>"
+                    same = [it.title[language] for it in known.frameworks.values() if it.package == framework.package]
+                    assert any(link in rows[it][1] for it in same if it in rows), (name, incident.id)
+
+
 @pytest.mark.parametrize("language", PREFIX)
 def test_advice_page_has_every_claim_once_where_its_verdict_and_advice_put_it(built, known, language):
     text = (built / PREFIX[language] / "advice" / "index.html").read_text(encoding="utf-8")

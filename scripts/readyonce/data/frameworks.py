@@ -125,19 +125,24 @@ def defaults(catalog: Catalog, language: Language) -> str:
     rows = [[say(key, language) for key in ("library", "versions", "default", "sources")]]
     for framework in catalog.frameworks.values():
         for default in framework.defaults:
-            where = [default.range, default.when and default.when[language]]
             value = say(f"checkpointing-{default.value}", language)
             text = say("aside", language, value, default.text[language]) if default.text else value
             name = framework.package or framework.title[language]
             cells = (
                 name,
-                say("comma", language).join(part for part in where if part) or say("all-versions", language),
+                versions_of(default, language),
                 text,
             )
             rows.append(
                 [*cells, proof(catalog, default, language, "") if default.run else cite_all(default.sources, language)]
             )
     return table(rows)
+
+
+def versions_of(default: Default, language: Language) -> str:
+    """For which versions it is the default, and under which condition."""
+    where = [default.range, default.when and default.when[language]]
+    return say("comma", language).join(part for part in where if part) or say("all-versions", language)
 
 
 def compiled(catalog: Catalog) -> list[dict[str, Any]]:

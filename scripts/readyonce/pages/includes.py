@@ -34,6 +34,7 @@ def of_catalog(catalog: Catalog, language: Language) -> dict[str, str]:
         "incidents-here.md": (
             overview.incidents_by_error() if overview.many else overview.incident_table(overview.with_error)
         ),
+        "incidents-frameworks.md": overview.frameworks(),
         "incidents-silent.md": overview.incident_table(overview.silent),
         "errors.md": overview.errors(),
         "advice.md": overview.advice(),

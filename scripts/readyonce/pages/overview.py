@@ -7,13 +7,16 @@ from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
 from readyonce.data.catalog import Incident
+from readyonce.data.conditions import value_in_words
+from readyonce.data.frameworks import versions_of
 from readyonce.data.links import run_address
-from readyonce.data.markup import code, number, percent, sections, table
-from readyonce.data.schema import SILENT, Change
+from readyonce.data.markup import chip, code, number, percent, sections, table
+from readyonce.data.schema import SILENT, Change, Default
 from readyonce.data.verdicts import judge
 from readyonce.pages.lab_book import wrong
 from readyonce.pages.page import IN_ONE_LIST, Page, lead_from
 
+REPEATED = "repeated"  # of the decision table: the use that reentrant checkpointing does not bear
 LATELY = 20  # rows on the page of what changed
 
 
@@ -41,6 +44,64 @@ class Overview(Page):
             groups.setdefault((symptom, fix), []).append(f"{link}<br>{page.affected_packages()}")
         rows = [[symptom, "<br>".join(links), fix] for (symptom, fix), links in groups.items()]
         return table([self.head("you-see", "incident-affects", "fix"), *rows], "ro-stack") if rows else ""
+
+    def frameworks(self) -> str:
+        """Two sections, by framework and version: how runs ended where a checkpointed module runs more than once; and a table of
+        what one gets who sets nothing, and of the incidents that affect the framework."""
+        rows, told = [], set[str]()
+        for framework in self.catalog.frameworks.values():
+            base = self.catalog.frameworks.get(framework.base or "")
+            first = framework.package not in told
+            incidents = list(self._affecting(framework.package)) if framework.package and first else []
+            told |= {framework.package} if framework.package else set()
+            if base:
+                incidents.append(self.say("affected-too", base.title[self.language]))
+            defaults = [self._default(default) for default in framework.defaults]
+            if not defaults and base:
+                defaults.append(self.say("affected-as", base.title[self.language]))
+            if defaults or incidents:
+                rows.append([framework.title[self.language], "<br>".join(defaults), "<br>".join(incidents)])
+        listed = table([self.head("framework", "affected-default", "affected-by"), *rows], "ro-stack")
+        return sections(runs=self._repeated(), table=listed)
+
+    def _affecting(self, package: str) -> Iterator[str]:
+        """The incidents that name a package, with its versions."""
+        for incident in self.catalog.incidents.values():
+            page = self.of(incident)
+            for entry in incident.meta.affected:
+                if entry.package.lower() == package.lower():
+                    yield f"[{incident.id}]({incident.id}.md) {page.range(entry)}"
+
+    def _default(self, default: Default) -> str:
+        value = self.say(f"checkpointing-{default.value}")
+        text = self.say("aside", value, default.text[self.language]) if default.text else value
+        safe = not self._ends(default.value)["silent"]
+        risk = chip(self.say("affected-safe"), "match") if safe else chip(self.say("affected-risk"), "diverge")
+        return f"{risk} {self.after(versions_of(default, self.language), text)}"
+
+    def _repeated(self) -> str:
+        """A line for each kind of checkpointing: with which strategies such runs ended how."""
+        lines = []
+        for value in ("reentrant", "non-reentrant"):
+            ends = ((self.joined("between", names), end) for end, names in self._ends(value).items() if names)
+            told = self.joined("semicolon", (self.say(f"affected-{end}", names) for names, end in ends))
+            if told:
+                lines.append(f"- {self.say('affected-with', self.say(f'checkpointing-{value}'), told)}\n")
+        return "".join(lines)
+
+    def _ends(self, checkpointing: str) -> dict[str, list[str]]:
+        """The strategies by the worst that their runs came to where a checkpointed module runs more than once."""
+        ends: dict[str, list[str]] = {"silent": [], "stops": [], "right": []}
+        decision = self.catalog.decision
+        if decision is None or REPEATED not in decision.uses:
+            return ends
+        for strategy in decision.strategies:
+            where = {**decision.uses[REPEATED].where, "strategy": strategy, "checkpointing": checkpointing}
+            outcomes = {observed.run.outcome for observed in self.catalog.fitting(where)[0]}
+            if outcomes:
+                end = "silent" if outcomes & set(SILENT) else "right" if outcomes == {"match"} else "stops"
+                ends[end].append(value_in_words(self.catalog, "strategy", strategy, self.language))
+        return ends
 
     def two_hosts(self) -> str:
         """Of what ran on two hosts: how many runs came out as on one, and how those did."""
