@@ -195,7 +195,9 @@ def test_what_a_launch_cannot_show_is_folded(page):
 
 def test_what_is_all_that_a_launch_shows_is_not_folded(page):
     it = page()
-    it.fill("#ro-log", "llamafactory-cli train --stage sft --finetuning_type lora --model_name_or_path m --output_dir o\n")
+    it.fill(
+        "#ro-log", "llamafactory-cli train --stage sft --finetuning_type lora --model_name_or_path m --output_dir o\n"
+    )
     answered(it)
     assert it.is_visible(".ro-level-note") and not it.query_selector(".ro-level-warning")
 
