@@ -172,7 +172,7 @@ def test_options(capsys, search, built):
         if page == "404.html" or (search[1] == "en" and page.startswith("zh/")):
             continue
         texts[page] = html.unescape(re.sub(r"<[^>]*>", "", path.read_text(encoding="utf-8")))
-        for code in re.findall(r"<code>([^<]+)</code>", path.read_text(encoding="utf-8")):
+        for code in re.findall(r"<code>([^<]+)</code>", path.read_text(encoding="utf-8").replace("<wbr>", "")):
             names |= set(re.findall(r"--[a-z][\w-]+|^[a-z]+(?:_[a-z]+)+(?=$|=\w+$)", html.unescape(code)))
     names -= {"--on", "--since", "--all", "--in"}  # English stop words, which the search leaves out
     names -= {"--out"}  # a word of half the pages

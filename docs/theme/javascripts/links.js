@@ -158,16 +158,6 @@ globalThis.readyonceDecoded = text => {
   addEventListener("hashchange", reveal)
   reveal()
 
-  // On paper nothing can be opened.
-  const folded = []
-  addEventListener("beforeprint", () => {
-    folded.push(...document.querySelectorAll("details:not([open])"))
-    for (const it of folded) it.open = true
-  })
-  addEventListener("afterprint", () => {
-    for (const it of folded.splice(0)) it.open = false
-  })
-
   const others = box => [...document.querySelectorAll('.ro-copy:has([aria-expanded="true"])')].filter(it => it !== box)
   document.addEventListener("click", event => others(event.target.closest(".ro-copy")).forEach(box => show(box, false)))
   document.addEventListener("keydown", event => {

@@ -48,11 +48,15 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         for name, family in catalog.families.items()
         if family.settings
     }
-    # An article has little room: of each framework the first form. The error's page, linked from there, has all.
+    # An article has little room: of each framework the first form, its own framework's before the others. The error's page,
+    # linked from there, has all.
     files |= {
-        f"frameworks/{name}-first.md": tabs(catalog, family.settings[:1], language, "../", first=True)
+        f"frameworks/{name}-first{f'-{own}' if own else ''}.md": tabs(
+            catalog, family.settings[:1], language, "../", first=True, own=own
+        )
         for name, family in catalog.families.items()
         if family.settings
+        for own in ("", *catalog.frameworks)
     }
     both: list[Setting] = ["checkpointing", "find-unused"]
     files["frameworks/settings.md"] = tabs(catalog, both, language, "")
@@ -60,10 +64,13 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     return files
 
 
-def tabs(catalog: Catalog, settings: list[Setting], language: Language, up: str, first: bool = False) -> str:
-    """A tab for each framework that has one of these settings; with `first` its first form alone, without proof."""
+def tabs(
+    catalog: Catalog, settings: list[Setting], language: Language, up: str, first: bool = False, own: str = ""
+) -> str:
+    """A tab for each framework that has one of these settings, `own` before the others; with `first` its first form alone,
+    without proof."""
     parts = []
-    for framework in catalog.frameworks.values():
+    for framework in sorted(catalog.frameworks.values(), key=lambda it: it.framework != own):
         lines = []
         for setting in settings:
             forms = [form for form in framework.forms if form.setting == setting]

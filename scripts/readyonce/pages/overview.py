@@ -69,7 +69,7 @@ class Overview(Page):
         for incident in self.catalog.incidents.values():
             page = self.of(incident)
             for entry in incident.meta.affected:
-                if entry.package.lower() == package.lower():
+                if entry.package and entry.package.lower() == package.lower():
                     yield f"[{incident.id}]({incident.id}.md) {page.range(entry)}"
 
     def _default(self, default: Default) -> str:

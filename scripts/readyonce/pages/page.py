@@ -122,7 +122,7 @@ class IncidentPage(Page):
         bounds = [f"{sign} {at}" for sign, at in (("≥", entry.introduced), ("<", entry.fixed)) if at]
         if bounds:
             return self.joined("bounds", bounds)
-        ran = self.versions_run(entry.package)
+        ran = self.versions_run(entry.package or "")
         return self.say("no-bounds-run", self.joined("between", ran)) if ran else self.say("no-bounds")
 
     def versions_run(self, package: str) -> list[str]:

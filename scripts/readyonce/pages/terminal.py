@@ -20,7 +20,7 @@ def for_terminal(catalog: Catalog, id: str, language: Language, colour: bool) ->
     lab_book = path.with_suffix("") / "evidence.md"
     stacks = frameworks.includes(catalog, language)
     # A terminal has room: all forms, where the page has the first.
-    stacks |= {name: stacks[name.replace("-first.md", ".md")] for name in stacks if name.endswith("-first.md")}
+    stacks |= {name: stacks[re.sub(r"-first(-.*)?\.md$", ".md", name)] for name in stacks if "-first" in name}
     made = includes(catalog, incident, language) | stacks
     files = Committed(catalog, language).files_page(incident)
     parts = [page.read_text(encoding="utf-8") for page in (path, lab_book) if page.is_file()] + [files]

@@ -20,6 +20,13 @@ _TABLE = re.compile(r"(?s)<table>(.*?</table>)")
 _BOXED = r'<div class="md-typeset__scrollwrap"><div class="md-typeset__table"><table class="ro-table">\1</div></div>'
 
 
+# Where a long name in a table may break: after what joins its words. In a paragraph it goes into a line of its own.
+_CELL = re.compile(r"(?s)<td\b.*?</td>")
+_CODE = re.compile(r"(?s)(?<!<pre>)<code>.*?</code>")
+_JOINT = re.compile(r"(?<=\w)[_.=/@(,:]+(?=\w)(?![^<]*>)")
+_LONG = 12  # characters that stand on any screen in one line
+
+
 def folder(built: Path, runs: Iterable[str]) -> None:
     """The pages of one language, with our own styles and scripts; the theme's come short. `runs` are the names of runs."""
     named = re.compile(rf"<code>(?:RO-\d{{4}} )?(?:{'|'.join(map(re.escape, runs))})(?:@[\w.-]+)?</code>")
@@ -44,12 +51,18 @@ def folder(built: Path, runs: Iterable[str]) -> None:
 def page(html: str) -> str:
     """Runs of white space become one space or line break, except where they are seen. A no-break space is none of it.
 
-    Tables get their boxes.
+    Tables get their boxes, and long names in them get places to break.
     """
     kept = _KEPT.split(html)  # text, element, its name, text, element ...
     kept[::3] = [re.sub(r"[ \t\r\n]+", lambda run: "\n" if "\n" in run[0] else " ", text) for text in kept[::3]]
     del kept[2::3]
-    return _TABLE.sub(_BOXED, _UNCOLOURED.sub(r"\1", _MARK.sub("", "".join(kept))))
+    finished = _TABLE.sub(_BOXED, _UNCOLOURED.sub(r"\1", _MARK.sub("", "".join(kept))))
+    return _CELL.sub(lambda cell: _CODE.sub(_breakable, cell[0]), finished)
+
+
+def _breakable(found: re.Match[str]) -> str:
+    code = found[0]
+    return code if len(code) <= len("<code></code>") + _LONG else _JOINT.sub(r"\g<0><wbr>", code)
 
 
 def style(text: str) -> str:
