@@ -61,7 +61,7 @@ class Overview(Page):
                 defaults.append(self.say("affected-as", base.title[self.language]))
             if defaults or incidents:
                 rows.append([framework.title[self.language], "<br>".join(defaults), "<br>".join(incidents)])
-        listed = table([self.head("framework", "affected-default", "affected-by"), *rows], "ro-stack")
+        listed = table([self.head("framework", "affected-default", "affected-by"), *rows], "ro-stack ro-wide-2")
         return sections(runs=self._repeated(), table=listed)
 
     def _affecting(self, package: str) -> Iterator[str]:
