@@ -95,9 +95,9 @@ def test_the_fix_in_the_header_can_be_copied(known, incident):
 def accepted_by_bash(text: str) -> None:
     syntax = subprocess.run(["bash", "-n"], input=text, capture_output=True, text=True)
     assert syntax.returncode == 0, syntax.stderr
-    # SC2154: a section of a script uses variables that the script sets above it.
+    # SC2154: a section of a script uses variables that the script sets above it. SC1091: a file that the line before makes.
     style = subprocess.run(
-        ["shellcheck", "--shell=bash", "--exclude=SC2154", "-"], input=text, capture_output=True, text=True
+        ["shellcheck", "--shell=bash", "--exclude=SC2154,SC1091", "-"], input=text, capture_output=True, text=True
     )
     assert style.returncode == 0, style.stdout
 

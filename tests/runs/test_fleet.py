@@ -489,9 +489,9 @@ def place(tmp_path_factory):
     return folder
 
 
-def commands(program):
+def commands(program, page="triage"):
     """Those of the English page; `check` has seen that the Chinese one has the same."""
-    page = articles.read(ROOT / "docs" / "en" / "triage.md")
+    page = articles.read(ROOT / "docs" / "en" / f"{page}.md")
     lines = [line for block in page.blocks if block.language == "bash" for line in block.content.splitlines()]
     return [shlex.split(line)[1:] for line in lines if re.search(rf"(?:^|/| ){program} ", line)]
 
@@ -571,9 +571,18 @@ def test_torchrun_keeps_what_triage_needs(tmp_path):
 
 def test_what_the_page_installs_is_all_that_triage_needs(tmp_path):
     """Without the network: pip finds each package of the extra among those that are installed."""
-    (words,) = commands("pip")
+    (words,) = commands("pip", page="diagnose")
     copy = copy_of(ROOT, tmp_path / "copy")
-    run = [sys.executable, *words, "--dry-run", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
+    run = [
+        sys.executable,
+        "-m",
+        "pip",
+        *words,
+        "--dry-run",
+        "--no-index",
+        "--no-build-isolation",
+        "--disable-pip-version-check",
+    ]
     said = subprocess.run(run, cwd=copy, capture_output=True, text=True)
     assert said.returncode == 0, said.stderr
     for name in ("dask", "distributed", "drain3", "fsspec", "pyarrow", "zstandard"):
