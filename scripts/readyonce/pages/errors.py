@@ -9,6 +9,10 @@ from readyonce.pages.page import IN_ONE_LIST, Page
 
 
 class ErrorPage(Page):
+    def _told(self, wording: str, where: str) -> str:
+        """A wording as it is printed, and where it comes from; where it ends in a colon, that one is enough."""
+        return f"{code(wording)} {where}" if wording.endswith(":") else self.after(code(wording), where)
+
     def parts(self, family: FamilyFile) -> str:
         """The sections of a family's page: `wordings`, `incidents`, `questions`, `cases`."""
         wordings = ((["<br>".join(map(code, wording.all)), wording.text[self.language]]) for wording in family.wordings)
@@ -71,10 +75,7 @@ class ErrorPage(Page):
             default=None,
         )
         address = run_address(shown.incident.id, shown.run.variant, shown.environment) if shown else ""
-        wordings = (  # without the colon that ends some: one follows
-            self.after(code(" … ".join(wording.all).removesuffix(":")), wording.text[self.language])
-            for wording in family.wordings
-        )
+        wordings = (self._told(" … ".join(wording.all), wording.text[self.language]) for wording in family.wordings)
         return self.fill(
             "look-alike.md",
             family=family,
