@@ -182,8 +182,9 @@ def test_every_answer_says_whether_the_option_is_kept(language, tmp_path):
     for name in ("an option", "the other value"):
         files, option, change, fix = WRITTEN[name]
         (finding,) = [it for _, _, it in offered(tmp_path, files, OLD)]
-        assert f"{words[change]}\n        {fix}\n" in report.text([finding], language)
-        assert say("lint-report.option", language, option) in report.text([finding], language)
+        printed = report.terminal([], [finding], True, language)
+        assert f"{words[change]}\n        {fix}\n" in printed
+        assert say("lint-report.option", language, option) in printed
         if language == "en":  # as all that a machine reads
             sarif = json.loads(report.sarif([finding], ""))["runs"][0]["results"][0]["message"]["text"]
             assert f"{option}\n{words[change]} {fix}\n" in sarif

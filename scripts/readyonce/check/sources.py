@@ -36,25 +36,24 @@ def made(catalog: Catalog) -> dict[str, str] | None:
     """
     if catalog.unsound:
         return None
-    snippets = catalog.root / "snippets"
-    read = {path.name: kept.digest_of(path) for path in sorted(snippets.iterdir())}
     try:
-        return kept.answer(f"includes of {kept.digest(str(read).encode())}", lambda: _marks(catalog, read))
+        digests = {path.name: kept.digest_of(path) for path in sorted((catalog.root / "snippets").iterdir())}
+        return kept.answer(f"includes of {kept.digest(str(digests).encode())}", lambda: _marks(catalog, digests))
     except Exception:  # `check.problems` makes them once more where nothing else is found
         return None
 
 
-def _marks(catalog: Catalog, read: dict[str, str]) -> dict[str, str]:
-    """Made anew is what the edited files are shown in. Of another incident, one shows its runs: their facts and outcomes."""
+def _marks(catalog: Catalog, digests: dict[str, str]) -> dict[str, str]:
+    """Only what shows an edited file is made anew. Of another incident, an incident's pages show runs: their facts and outcomes."""
     from readyonce.pages import includes  # takes long, and mostly they are kept
 
-    of_all = {name: digest for name, digest in read.items() if name not in catalog.incidents}
+    of_all = {name: digest for name, digest in digests.items() if name not in catalog.incidents}
     ended = [(observed.name, observed.label) for observed in catalog.observed]
     shown = kept.digest(str((of_all, ended)).encode(), *catalog.told)
-    found = _of(includes.of_catalog(catalog, "en"))
-    found |= kept.answer("includes of the program", lambda: _of(includes.of_program("en")))
+    found = _marked(includes.of_catalog(catalog, "en"))
+    found |= kept.answer("includes of the program", lambda: _marked(includes.of_program("en")))
     for id in catalog.incidents:
-        key = f"includes of {id} {read[id]} {shown}"
+        key = f"includes of {id} {digests[id]} {shown}"
         found |= kept.answer(key, functools.partial(_of_incident, catalog, id))
     return found
 
@@ -62,10 +61,11 @@ def _marks(catalog: Catalog, read: dict[str, str]) -> dict[str, str]:
 def _of_incident(catalog: Catalog, id: str) -> dict[str, str]:
     from readyonce.pages.incident import includes
 
-    return _of(includes(catalog, catalog.incidents[id], "en"))
+    return _marked(includes(catalog, catalog.incidents[id], "en"))
 
 
-def _of(files: dict[str, str]) -> dict[str, str]:
+def _marked(files: dict[str, str]) -> dict[str, str]:
+    """Of each file its ids and marks of sections, a line each."""
     return {name: "\n".join(_marks_of(text)) for name, text in files.items()}
 
 

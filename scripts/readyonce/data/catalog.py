@@ -6,7 +6,6 @@ fault becomes a `Problem` with file, line and remedy, and the rest is still read
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -461,7 +460,7 @@ class Catalog:
     @cached_property
     def told(self) -> list[bytes]:
         """A hash of the facts of each run."""
-        return [hashlib.sha256(str(sorted(one.facts.items())).encode()).digest() for one in self.observed]
+        return [kept.digest(str(sorted(one.facts.items())).encode()).encode() for one in self.observed]
 
     @cached_property
     def _index(self) -> RunIndex:

@@ -49,12 +49,8 @@ def _of_launch(answer: Answer, everything: bool, language: Language) -> list[str
     return [printable(f"{place}: {answer.does}: {say(f'lint-report.{key}', language)}")]
 
 
-def text(findings: Sequence[Finding], language: Language = "en") -> str:
-    """For a terminal: a line that editors can follow, then what to do."""
-    return "\n".join("\n".join(_lines(finding, language)) for finding in findings)
-
-
 def _lines(finding: Finding, language: Language) -> list[str]:
+    """A line that editors can follow, then what to do."""
     level = "note" if finding.level == "not-covered" else finding.level  # words that editors know
     lines = [f"{finding.place}: {level}: {_what(finding, language)} [{finding.code}]"]
     if finding.option and finding.level != "not-covered":
