@@ -601,9 +601,10 @@ class Guard:
             self._look_at_engine()
         if self.kind != "ddp":  # there the forward has decided
             self.synced = _synchronises(self.model, self.kind)
-        with_gradient = [i for i in sorted(came) if self.params[i].grad is not None][:8]
-        sizes = [] if self.synced or self.kind != "ddp" or not with_gradient else _norms([self.params[i].grad for i in with_gradient])
-        self.unsynced = [i for i, size in zip(with_gradient, sizes) if size > 0]
+        local = self.kind == "ddp" and not self.synced
+        looked_at = [i for i in sorted(came) if self.params[i].grad is not None][:8] if local else []
+        sizes = _norms([self.params[i].grad for i in looked_at]) if looked_at else []
+        self.unsynced = [i for i, size in zip(looked_at, sizes) if size > 0]
         self.reduced |= self.synced
         self.left = self._shards()
         self.had |= came
@@ -615,10 +616,11 @@ class Guard:
         at_once = self.stage == 2 or getattr(self.model.optimizer, "overlap_comm", True)
         came = self.order if at_once else sorted(self.order)
         self.orders.append(hashlib.sha256(repr(came).encode()).hexdigest()[:16])
-        boundary = bool(self.model.is_gradient_accumulation_boundary())
-        if boundary and self.at_boundary and _deepspeed() >= (0, 18, 3):  # before, it was added
+        # Under no_sync a backward waits: it takes the place of none before it, and the next one adds it.
+        ends = bool(self.model.is_gradient_accumulation_boundary()) and _synchronises(self.model, self.kind)
+        if ends and self.at_boundary and _deepspeed() >= (0, 18, 3):  # before, it was added
             self._note("dropped")
-        self.at_boundary = boundary and _synchronises(self.model, self.kind)  # under no_sync it waits, and is added
+        self.at_boundary |= ends
 
     def _filled_with_zeros(self, came):
         """What ZeRO-3 gives a gradient of zeros: the rest of a leaf module (set_z3_leaf_modules) that was run."""
@@ -726,13 +728,10 @@ class Guard:
         vector = [next(sizes) if g is not None else -1.0 for g in grads]
         hidden = self.kind == "zero" and self.stage > 0  # in DeepSpeed's own buffers
         any_gradient = hidden or any(p.grad is not None for p in self.params)
+        visible, vector_of_shards = compared, vector
         if self.kind in ("fsdp1", "fsdp2"):  # this rank's shards
-            vector_of_shards = _norms([p.grad for p in self.params if p.grad is not None])
-        else:
-            vector_of_shards = vector
-        visible = [i for i, p in enumerate(self.params) if p.grad is not None]
-        if self.kind not in ("fsdp1", "fsdp2"):
-            visible = compared
+            visible = [i for i, p in enumerate(self.params) if p.grad is not None]
+            vector_of_shards = _norms([self.params[i].grad for i in visible])
         sizes_of = dict(zip(visible, vector_of_shards))
         if not hidden and getattr(optimizer, "found_inf", None) is None:  # else its own step looks, and leaves such a step out
             if broken := [i for i, size in sizes_of.items() if not math.isfinite(size)]:

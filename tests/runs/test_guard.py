@@ -74,8 +74,6 @@ def test_every_silent_run_was_put_before_the_other_checks():
     assert silent == stored["checks"]["none"].keys() - set(stored["right"]), "python tests/guard/others.py FILE"
 
 
-# Wrong from its first step on; what the guard sees is the gradient that this step leaves.
-SEEN_LATE = {"RO-0012/zero-grad-first"}
 # How many steps a repro takes.
 STEPS = (
     (r"^(STEPS\b.* = )3\b", r"\g<1>{}"),
@@ -89,13 +87,11 @@ def test_what_is_flagged_later_was_right_until_then(tmp_path):
 
     Not so where no optimizer holds a parameter: another one may step later, so it is told once all have stepped.
     """
-    jobs, late = {}, set()
+    jobs = {}
     for incident, run in (param.values for param in LATER):
-        if f"{incident.id}/{run.variant}" in SEEN_LATE:
-            late.add(f"{incident.id}/{run.variant}")
-        elif run.outcome in guard.SILENT and set(run.guard.codes) != {"optimizer"}:
+        if run.outcome in guard.SILENT and set(run.guard.codes) != {"optimizer"}:
             jobs.setdefault((incident.id, run.guard.step), []).append(run.variant)
-    assert jobs and late == SEEN_LATE
+    assert jobs
     for (id, steps), variants in jobs.items():
         folder = tmp_path / f"{id}-{steps}"
         incident = replace(KNOWN.incidents[id], folder=folder)
@@ -171,10 +167,12 @@ def test_on_a_gpu_the_guard_says_the_same(language):
 
     stored = json.loads((ROOT / guard.FOLDER / "faults.json").read_text(encoding="utf-8"))
     here = {name: told for name, told in stored["loops"].items() if told["loop"] in inject.ON_GPU}
-    assert set(stored["gpu"]["loops"]) == set(here)
-    for name, told in stored["gpu"]["loops"].items():
-        assert told == {"codes": here[name]["codes"], "step": here[name]["step"]}, name
-    assert guard.includes(KNOWN, language)["guard/faults-gpu.md"].count(str(len(here))) == 2  # of so many, so many
+    there = stored["gpu"]["loops"]
+    assert len(there) > 100 and there.keys() <= here.keys()  # loops that were added since ran on CPU only
+    same = {name for name, told in there.items() if told == {key: here[name][key] for key in ("codes", "step")}}
+    assert all(set(told["codes"]) < set(here[name]["codes"]) for name, told in there.items() if name not in same)
+    text = guard.includes(KNOWN, language)["guard/faults-gpu.md"]
+    assert len(same) > 100 and str(len(there)) in text and str(len(same)) in text
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -329,7 +327,7 @@ def test_the_command_watches_a_launch(variant, code):
     repro = ROOT / "snippets" / "RO-0001" / "repro.py"
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", repro, variant]
     done = _command("--steps", "2", "--", *map(str, launch))
-    assert "readyonce guard: watching DDP, 2 ranks, 8 trainable parameters, for 2 optimizer steps" in done.stderr
+    assert "readyonce guard: watching DDP, 2 ranks, 8 trainable parameters of 23, for 2 optimizer steps" in done.stderr
     if code:
         assert done.returncode and "RESULT" not in done.stdout
         assert f"[{code}] before optimizer step 1" in done.stderr
@@ -777,7 +775,7 @@ def test_the_page_shows_a_finding_as_it_is_printed():
 
 def test_a_published_wiki_hands_out_a_file_that_leads_back_to_it(monkeypatch):
     monkeypatch.setenv("SITE_URL", "https://wiki.example.com")
-    (text,) = guard.files(KNOWN).values()
+    text = guard.files(KNOWN)[guard.SCRIPT]
     space = {"__name__": "published"}
     exec(compile(text, "readyonce_guard.py", "exec"), space)  # dataclasses look the module up by name
     assert space["_page"]("guard/#start", "Guard") == "https://wiki.example.com/guard/#start"
