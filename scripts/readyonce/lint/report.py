@@ -61,9 +61,6 @@ def _lines(finding: Finding, language: Language) -> list[str]:
     if finding.versions and finding.level != "not-covered":
         named = [f"--with {part.split()[0]}==..." for part in finding.versions.split("; ")]
         lines.append(f"    {say('lint-report.versions', language, ' '.join(dict.fromkeys(named)))}")
-    if finding.level == "note" and finding.runs:  # of code that is only looked at, the page says how to tell
-        lines.append(f"    {say('lint-report.guard', language)}")
-        lines += [f"    {say('lint-report.compare', language)}"] * finding.wrong
     if finding.level != "not-covered":
         lines.append(f"    {say('lint-report.why', language, finding.page)}")
     return [printable(line) for line in lines]
