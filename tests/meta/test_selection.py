@@ -168,6 +168,8 @@ def test_of_the_project_file_what_only_linters_read_calls_for_nothing(monkeypatc
     [
         ("snippets/RO-0003/minimal.py", {"RO-0003"}),
         ("snippets/RO-0003/minimal.json", {"RO-0003"}),
+        ("snippets/RO-0003/settings.json", {"RO-0003"}),
+        ("scripts/readyonce/lab/setting_worker.py", set(KNOWN.incidents)),
         ("scripts/readyonce/lab/minimal.py", set(KNOWN.incidents)),
     ],
 )

@@ -1,9 +1,12 @@
-"""The minimal repro of each incident: it fails as the incident does, and with `--fixed` it trains right."""
+"""The minimal repro of each incident: it fails as the incident does, and with `--fixed` it trains right, also in other settings."""
+
+import os
 
 import pytest
 
-from readyonce.lab import minimal, processes, venvs
-from support.project import KNOWN
+from readyonce.lab import minimal, processes, settings, venvs
+from support import selection
+from support.project import KNOWN, ROOT
 
 INCIDENTS = [id for id, incident in KNOWN.incidents.items() if incident.has_minimal]
 
@@ -20,3 +23,22 @@ def test_it_ends_as_it_did(known, incident, fixed):
     assert (seen.outcome, seen.error) == (then.outcome, then.error), seen.said
     if seen.outcome != "diverge":  # the last digits of weights depend on the processor
         assert processes._apart_from_numbers(seen.said) == processes._apart_from_numbers(then.said)
+
+
+@pytest.mark.parametrize("incident", [id for id in INCIDENTS if KNOWN.incidents[id].settings])
+def test_in_another_setting_it_ends_as_it_did(known, incident):
+    """In one that the commit draws; in all of them where everything is run."""
+    stored, python = known.incidents[incident].settings.runs, venvs.interpreter(known.root, "current")
+    drawn = int(selection.git(ROOT, "rev-parse", "HEAD"), 16) % len(stored)
+    for then in stored[drawn : drawn + 1] if os.environ.get("SELECT") == "changed" else stored:
+        seen = settings.run(known, known.incidents[incident], python, then.setting)
+        assert (seen.outcome, seen.setting) == (then.outcome, then.setting), (seen, then)
+        if then.said:
+            assert processes._apart_from_numbers(seen.said) == processes._apart_from_numbers(then.said)
+
+
+@pytest.mark.parametrize("incident", ["RO-0009"])
+def test_without_its_fix_another_setting_shows_it_too(known, incident):
+    python = venvs.interpreter(known.root, "current")
+    seen = settings.run(known, known.incidents[incident], python, settings.COVERING[3], fixed=False)
+    assert seen.outcome == "diverge" and seen.apart[0] > 0.49

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from readyonce.cli import new
-from readyonce.data.catalog import MINIMAL_RUNS
+from readyonce.data.catalog import MINIMAL_RUNS, SETTINGS
 from readyonce.lab import made_from
 from support.project import KNOWN
 
@@ -39,7 +39,8 @@ def generate(copy: Path, count: int) -> None:
                 text = text.replace(todo, done)
             (copy / name).write_text(text, encoding="utf-8")
         # The skeleton's minimal repro is that of RO-0001, but for its docstring.
-        shutil.copy(KNOWN.incidents["RO-0001"].folder / MINIMAL_RUNS, copy / "snippets" / f"RO-{number}")
+        for name in (MINIMAL_RUNS, SETTINGS):
+            shutil.copy(KNOWN.incidents["RO-0001"].folder / name, copy / "snippets" / f"RO-{number}")
         record = copy / "snippets" / f"RO-{number}" / "evidence" / "current.json"
         record.parent.mkdir()
         record.write_text(evidence, encoding="utf-8")

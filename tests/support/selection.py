@@ -41,10 +41,11 @@ CHANGED_OLDER = 60.0  # seconds of such runs where their evidence changed: more 
 CHANGED_COMMANDS = 100.0  # and of commands
 # Of lanes, both workers together: more is called for only where nearly everything changed.
 OF_LANES = 2500.0
-OF_MINIMAL = 40.0  # of minimal repros, of which each takes
-EACH_MINIMAL = 14.0  # seconds, both launches
-CHANGED_MINIMAL = 150.0  # and of those that changed
+OF_MINIMAL = 60.0  # of minimal repros, of which each takes
+EACH_MINIMAL = 24.0  # seconds: two launches, and one in another setting
+CHANGED_MINIMAL = 180.0  # and of those that changed
 INSTALL = 20.0  # seconds that an environment takes
+OF_MINIMALS = ("minimal", "settings", "setting_worker")  # the code that launches them
 # What tells the pages of a kind apart.
 KIND = re.compile(r"RO-\d+|(?<=look-alikes/)[^/]+|(?<=concepts/)[^/]+|(?<=errors/)(?!look-alikes)[^/]+")
 PROJECT, LINTERS = "pyproject.toml", ("importlinter", "mypy", "ruff")  # whose tables in it change no test
@@ -309,8 +310,10 @@ class Selection:
     def minimal(self, ids: Iterable[str]) -> set[str]:
         """Of these incidents those whose minimal repro is launched: what changed, as far as the budget goes, and what is drawn."""
         ids = list(ids)
-        changed = {id for id in ids if _matches_any(self.changed, [f"snippets/{id}/minimal.*"])}
-        if _matches_any(self.changed, ["scripts/readyonce/lab/minimal.py", MINIMAL]):
+        changed = {
+            id for id in ids if _matches_any(self.changed, [f"snippets/{id}/{it}.*" for it in ("minimal", "settings")])
+        }
+        if _matches_any(self.changed, [*(f"scripts/readyonce/lab/{it}.py" for it in OF_MINIMALS), MINIMAL]):
             changed = set(ids)
         fits = within(_in_order(self.head, dict.fromkeys(changed, EACH_MINIMAL)), CHANGED_MINIMAL)
         return {*fits, *drawn(self.head, dict.fromkeys(ids, EACH_MINIMAL), OF_MINIMAL)}

@@ -271,7 +271,9 @@ def test_each_launch_gets_a_line_that_says_what_it_does_and_what_would_tell_the_
     assert "--python .venv/bin/python, or --with ms-swift==..." in of_line[2]
     assert ": note: " in of_line[3] and "4 processes, ZeRO-3, " in of_line[3]
     for program in ("guard", "compare"):  # once for all of them, at the end
-        assert f"python -m readyonce_{program} -- COMMAND" in said[-1] and done.stdout.count(f"readyonce_{program}") == 1
+        assert (
+            f"python -m readyonce_{program} -- COMMAND" in said[-1] and done.stdout.count(f"readyonce_{program}") == 1
+        )
     assert of_line[4].startswith("4: one process: not judged.")
     assert "a strategy that cannot be read" in of_line[5]
     assert done.returncode == 1 and "5 launches in 1 file: 1 warning, " in said[-1]

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from readyonce.data import articles
-from readyonce.data.catalog import MINIMAL, MINIMAL_RUNS, Catalog, Incident
+from readyonce.data.catalog import MINIMAL, MINIMAL_RUNS, SETTINGS, Catalog, Incident
 from readyonce.data.project import LANGUAGES
 from readyonce.data.reading import CatalogError, Problem
 from readyonce.data.schema import BASELINE
-from readyonce.lab import counts, minimal
+from readyonce.lab import counts, minimal, settings
 from readyonce.pages.committed import COPIED, with_compare
 
 
@@ -93,7 +93,8 @@ def minimal_without_sections(catalog: Catalog) -> Iterator[Problem]:
 def minimal_not_proven(catalog: Catalog) -> Iterator[Problem]:
     """How the minimal repro ended is not stored, is stored of another file, or is not how the incident ends.
 
-    It has to fail as the incident does, and to train right with `--fixed`.
+    It has to fail as the incident does, and to train right with `--fixed`. How it ends with `--fixed` under other settings is
+    stored too, in `settings.json`.
     Remedy: run `readyonce verify ID --environment current --stale --write`, or mend the script.
     """
     for incident, path, _ in _minimal(catalog):
@@ -107,6 +108,15 @@ def minimal_not_proven(catalog: Catalog) -> Iterator[Problem]:
         elif not _names_no_error(catalog, incident):
             for fault in minimal.faults(incident, incident.minimal.fails, incident.minimal.fixed):
                 yield catalog.problem(stored, (), fault, remedy)
+            if not settings.can_be_set(catalog, incident):
+                continue
+            if not incident.settings:
+                yield catalog.problem(
+                    path, 1, f"there is no {SETTINGS} that tells how it ends with other settings", remedy
+                )
+            elif settings.is_stale(catalog, incident):
+                what = "it was stored with another file or environment"
+                yield catalog.problem(path.with_name(SETTINGS), ("made_from",), what, remedy)
 
 
 def _names_no_error(catalog: Catalog, incident: Incident) -> bool:

@@ -49,6 +49,7 @@ from readyonce.data.schema import (
     RunsFile,
     RunsTable,
     Seen,
+    SettingRuns,
     Source,
     Text,
 )
@@ -56,6 +57,7 @@ from readyonce.data.stored_runs import RunIndex
 from readyonce.data.words import say
 
 MINIMAL, MINIMAL_RUNS = "minimal.py", "minimal.json"  # the minimal repro of an incident, and how it ended
+SETTINGS = "settings.json"  # how the mended one ended with other precisions, optimizers and adapters
 FIXED_CODE = f"{MINIMAL}:fixed"  # the fix of a short incident
 RECORDED = "Evidence is written by `readyonce verify --write` only: run that."
 M = TypeVar("M", bound=BaseModel)
@@ -90,6 +92,7 @@ class Incident:
     evidence: dict[str, Evidence]
     elsewhere: dict[str, Evidence] = field(default_factory=dict)  # on one GPU, on two hosts; shown, and judges nothing
     minimal: MinimalRuns | None = None  # how its minimal.py ended, as it is and with --fixed
+    settings: SettingRuns | None = None  # and with --fixed under other settings
 
     @property
     def id(self) -> str:
@@ -620,7 +623,8 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
     minimal = read(catalog, stored, MinimalRuns) if (stored := folder / MINIMAL_RUNS).is_file() else None
     if not variants and not (file.fix.option or file.fix.code):
         file = file.model_copy(update={"fix": file.fix.model_copy(update={"code": FIXED_CODE})})
-    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere, minimal)
+    settings = read(catalog, stored, SettingRuns) if (stored := folder / SETTINGS).is_file() else None
+    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere, minimal, settings)
 
 
 def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int, words: tuple[str, ...]) -> Variant:

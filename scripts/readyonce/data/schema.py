@@ -489,6 +489,36 @@ class MinimalRuns(Model):
     fixed: MinimalRun  # with --fixed
 
 
+class TrainingSetting(Model):
+    """What the mended minimal repro is also run with."""
+
+    adapters: bool  # LoRA on each linear layer, all else frozen
+    precision: Literal["float32", "bf16", "autocast"]  # bf16: of the weights
+    optimizer: Literal["sgd", "adamw"]  # adamw: with clipping
+    terms: Literal[1, 2]  # of the loss
+
+
+class SettingRun(Model):
+    """How it ended under a setting, which has one term of the loss where the script can have no second one."""
+
+    setting: TrainingSetting
+    outcome: Literal["error", "diverge", "match", "unmet"]
+    """`unmet`: no linear layer of the script's model runs as a module, so that LoRA trains nothing."""
+    said: NonEmpty | None = None  # the error
+    apart: list[float] = []
+    """At each step, how far the gradient is from that of one process, as a part of that one's length."""
+    rounding: list[float] = []
+    """At each step, how far one process's gradient is from its own in float32; none in float32."""
+
+
+class SettingRuns(Model):
+    """`settings.json`: the mended `minimal.py` of an incident under other settings."""
+
+    environment: Environment
+    made_from: dict[str, str]  # as evidence has it
+    runs: list[SettingRun] = Field(min_length=1)
+
+
 class Wording(Model):
     """Literal strings that occur in this order in the text of an error, white space ignored."""
 

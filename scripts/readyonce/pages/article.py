@@ -9,7 +9,7 @@ from readyonce.data import articles
 from readyonce.data.catalog import MINIMAL, Observed
 from readyonce.data.conditions import in_words, part_in_words, parts
 from readyonce.data.links import run_address, run_id
-from readyonce.data.markup import chip, cite_all, number, table
+from readyonce.data.markup import chip, cite_all, code, number, table
 from readyonce.data.schema import ADVICE, BASELINE, Affected, MinimalRun, Row, Source, address_of
 from readyonce.data.verdicts import Judgement, judge
 from readyonce.pages.page import IncidentPage, Page, lead_from
@@ -53,6 +53,32 @@ class Article(IncidentPage):
             environment=stored.environment,
             versions=", ".join(f"{name} {versions[name]}" for name in self.imported([MINIMAL], stored.environment)),
         )
+
+    def settings(self) -> str:
+        """How the mended minimal repro ended under each other setting."""
+        if not (stored := self.incident.settings):
+            return ""
+        rows = [self.head("setting-column", "seen", "setting-apart", "setting-rounding")]
+        for run in stored.runs:
+            it = run.setting
+            words = [f"adapters-{'lora' if it.adapters else 'none'}", it.precision, it.optimizer, f"terms-{it.terms}"]
+            parts = (self.say(f"setting-{word}") for word in words)
+            setting = self.joined("between", (part for part in parts if part))
+            ended = self.say("setting-unmet") if run.outcome == "unmet" else self.chip(run.outcome)
+            ended += f" {code(_cut(run.said))}" if run.said else ""
+            rows.append(
+                [
+                    setting,
+                    ended,
+                    *(_distance(it, bool(run.rounding)) for it in (run.apart, run.rounding)),
+                ]
+            )
+        return table(rows)
+
+    def right_settings(self) -> str:
+        """In how many of them it trains right."""
+        runs = [it for it in self.incident.settings.runs if it.outcome != "unmet"] if self.incident.settings else []
+        return self.say("settings-right", right=sum(run.outcome == "match" for run in runs), of=len(runs))
 
     def of_minimal(self, section: str | None = None) -> str:
         """A section of the minimal repro, or all of it, without marks."""
@@ -197,6 +223,13 @@ class Article(IncidentPage):
             return self.say("not-run")
         cell = f"[{self.chip(run.outcome)}](#{run_id(run.variant, environment)})"
         return f"{cell} {number(run)}" if run.outcome == "diverge" else cell
+
+
+def _distance(apart: list[float], first: bool) -> str:
+    """At the first step, or the largest."""
+    if not apart:
+        return "–"
+    return f"{apart[0] if first else max(apart):.1g}".replace("e-0", "e-")
 
 
 def _in_short(place: str) -> str:

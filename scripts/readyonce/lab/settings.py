@@ -1,0 +1,105 @@
+"""The mended minimal repro under settings that it does not have: adapters, bfloat16, another optimizer, a second term.
+
+Six launches cover each pair of values. What each came to is stored in `settings.json` beside the script.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from readyonce.data import hashes, project
+from readyonce.data.catalog import MINIMAL, SETTINGS, Catalog, Incident
+from readyonce.data.schema import SettingRun, SettingRuns, TrainingSetting
+from readyonce.lab import cleanup, made_from, processes, venvs
+from readyonce.lab.verify import Wanted
+
+WORKER = Path(__file__).with_name("setting_worker.py")
+COVERING = [
+    TrainingSetting(adapters=False, precision="float32", optimizer="adamw", terms=2),
+    TrainingSetting(adapters=True, precision="float32", optimizer="sgd", terms=1),
+    TrainingSetting(adapters=False, precision="bf16", optimizer="sgd", terms=2),
+    TrainingSetting(adapters=True, precision="bf16", optimizer="adamw", terms=1),
+    TrainingSetting(adapters=False, precision="autocast", optimizer="adamw", terms=1),
+    TrainingSetting(adapters=True, precision="autocast", optimizer="sgd", terms=2),
+]
+EXACT = 1e-4  # in float32, of a gradient's length; right runs are apart by 2e-7
+ROUNDING = 3  # times what the precision costs the one process
+
+
+def outcome(apart: Sequence[float], rounding: Sequence[float]) -> Literal["match", "diverge"]:
+    """Whether gradients, of which these are the distances at each step, count as those of one process.
+
+    Where the precision rounds, the first step tells: after it the weights themselves are apart.
+    """
+    right = apart[0] <= ROUNDING * rounding[0] if rounding else all(one <= EXACT for one in apart)
+    return "match" if right else "diverge"
+
+
+def run(
+    catalog: Catalog, incident: Incident, python: Path, setting: TrainingSetting, *, fixed: bool = True
+) -> SettingRun:
+    """Launch it in two processes. Raises `LabError` where it does not end, or says nothing."""
+    given: list[str | Path] = [json.dumps(setting.model_dump()), incident.folder / MINIMAL, *["--fixed"] * fixed]
+    with cleanup.folder() as scratch:
+        with processes.running([*processes.torchrun(python, 2), WORKER, *given], python, scratch) as process:
+            try:
+                process.wait(2 * incident.meta.time_limit + processes.START_LIMIT)
+            except subprocess.TimeoutExpired:
+                raise processes.LabError(f"{incident.id}/{MINIMAL} does not end with {given[0]}") from None
+        log = processes.log_of(scratch)
+    told = next((json.loads(line[7:]) for line in log.splitlines() if line.startswith("RESULT {")), None)
+    if told:
+        ended = outcome(told["apart"], told["rounding"]) if told["apart"] else "unmet"
+        return SettingRun(**told, outcome=ended)
+    if message := processes.message_in(log):
+        return SettingRun(setting=setting, outcome="error", said=message)
+    raise processes.LabError(f"{incident.id}/{MINIMAL} with {given[0]} said nothing\n{log[-3000:]}")
+
+
+def address(catalog: Catalog, incident: Incident, environment: str) -> dict[str, str]:
+    """What decides how it ends: the script, what exchanges its setting, and the environment."""
+    return {
+        MINIMAL: hashes.of_file(incident.folder / MINIMAL),
+        WORKER.name: hashes.of_file(WORKER),
+        made_from.ENVIRONMENT: made_from.environment(catalog, environment),
+    }
+
+
+def can_be_set(catalog: Catalog, incident: Incident) -> bool:
+    """Whether its script takes other settings: not where it trains with another optimizer than SGD, which is its point."""
+    return incident.ours and incident.has_minimal and "sgd" in catalog.text(incident.folder / MINIMAL).lower()
+
+
+def is_stale(catalog: Catalog, incident: Incident) -> bool:
+    """Whether how it ends is not stored, or is stored of other files."""
+    stored = incident.settings
+    return not stored or stored.made_from != address(catalog, incident, stored.environment.name)
+
+
+def differences(known: Catalog, incidents: list[Incident], environment: str, wanted: Wanted) -> Iterator[str]:
+    """Run each incident under each setting; yields a text for each run that ends otherwise than is stored."""
+    for incident in incidents:
+        if not can_be_set(known, incident) or wanted.stale and not is_stale(known, incident):
+            continue
+        python, label = venvs.interpreter(known.root, environment, wanted.say), f"{incident.id}, {MINIMAL}"
+        try:
+            runs = [run(known, incident, python, setting) for setting in COVERING]
+        except processes.LabError as error:
+            yield f"{label}: {error}"
+            continue
+        if wanted.write:
+            made, described = address(known, incident, environment), venvs.describe(environment, python)
+            stored = SettingRuns(environment=described, made_from=made, runs=runs)
+            path = incident.folder / SETTINGS
+            project.write_whole(path, json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
+            print(f"{label}: wrote {path.relative_to(known.root)}", flush=True)
+            continue
+        then = incident.settings.runs if incident.settings else []
+        for seen, before in zip(runs, then):
+            if seen.outcome != before.outcome:
+                yield f"{label}: {before.outcome} was stored, and now it is {seen.outcome}, with {seen.setting}"
+        print(f"{label}: {len(runs)} settings", flush=True)
