@@ -21,7 +21,7 @@ _BOXED = r'<div class="md-typeset__scrollwrap"><div class="md-typeset__table"><t
 
 
 # Where a long name in a table may break: after what joins its words. In a paragraph it goes into a line of its own.
-_CELL = re.compile(r'(?s)<td\b.*?</td>|<div class="ro-flow">.*?</div>')  # where a line is short
+_CELL = re.compile(r'(?s)<t[dh]\b.*?</t[dh]>|<div class="ro-flow">.*?</div>')  # where a line is short
 _CODE = re.compile(r"(?s)(?<!<pre>)<code>.*?</code>")
 _JOINT = re.compile(r"(?<=\w)[_.=/@(,:]+(?=\w)(?![^<]*>)")
 _LONG = 12  # characters that stand on any screen in one line
