@@ -176,9 +176,8 @@ def test_what_unpacks_without_end_is_stopped_and_says_so(tmp_path, monkeypatch, 
     assert found[0].streams[0].family == "weight-not-2d"  # what came before the end is read
     (tmp_path / name).write_bytes(packed(ERROR)[1])
     faults = [it.fault for it in engine.each([str(tmp_path / name)], json.dumps(RULES), "en") if it.fault]
-    assert all(
-        "Overlapped entries" in it for it in faults
-    )  # so says a Python that refuses two names for the same bytes
+    # Some releases of Python refuse two names for the same bytes.
+    assert not faults or (packed in (packed_zip, packed_twice) and all("Overlapped entries" in it for it in faults))
 
 
 def test_diagnose_stops_too(tmp_path, monkeypatch):

@@ -31,14 +31,14 @@ def test_in_another_setting_it_ends_as_it_did(known, incident):
     stored, python = known.incidents[incident].settings.runs, venvs.interpreter(known.root, "current")
     drawn = int(selection.git(ROOT, "rev-parse", "HEAD"), 16) % len(stored)
     for then in stored[drawn : drawn + 1] if os.environ.get("SELECT") == "changed" else stored:
-        seen = settings.run(known, known.incidents[incident], python, then.setting)
+        seen = settings.run(known.incidents[incident], python, then.setting)
         assert (seen.outcome, seen.setting) == (then.outcome, then.setting), (seen, then)
         if then.said:
             assert processes._apart_from_numbers(seen.said) == processes._apart_from_numbers(then.said)
 
 
-@pytest.mark.parametrize("incident", ["RO-0009"])
+@pytest.mark.parametrize("incident", ["RO-0009", "RO-0012", "RO-0014"])
 def test_without_its_fix_another_setting_shows_it_too(known, incident):
     python = venvs.interpreter(known.root, "current")
-    seen = settings.run(known, known.incidents[incident], python, settings.COVERING[3], fixed=False)
+    seen = settings.run(known.incidents[incident], python, settings.COVERING[3], fixed=False)
     assert seen.outcome == "diverge" and seen.apart[0] > 0.49

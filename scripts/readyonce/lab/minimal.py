@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from readyonce.data import hashes, project
@@ -32,13 +32,7 @@ def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> Mini
     Raises `LabError` where it does not end, or says nothing."""
     command = [*processes.torchrun(python, 2), incident.folder / MINIMAL, *(["--fixed"] if fixed else [])]
     for _ in range(LAUNCHES):
-        with cleanup.folder() as scratch:
-            with processes.running(command, python, scratch) as process:
-                try:
-                    code = process.wait(incident.meta.time_limit + processes.START_LIMIT)
-                except subprocess.TimeoutExpired:
-                    raise processes.LabError(f"{incident.id}/{MINIMAL} does not end") from None
-            log = processes.log_of(scratch)
+        code, log = launched(incident, command, python, incident.meta.time_limit)
         if code == 0 or RIGHT not in log.splitlines():
             break
     if code == 0 and RIGHT in log.splitlines():
@@ -48,6 +42,17 @@ def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> Mini
     if message.startswith(WRONG):
         return MinimalRun(outcome="diverge", said=message)
     return MinimalRun(outcome="error", error=catalog.family_of(message), said=message)
+
+
+def launched(incident: Incident, command: Sequence[str | Path], python: Path, seconds: float) -> tuple[int, str]:
+    """How a launch ended, and its log. Raises `LabError` where it has not ended so many seconds after it may have started."""
+    with cleanup.folder() as scratch:
+        with processes.running(command, python, scratch) as process:
+            try:
+                code = process.wait(seconds + processes.START_LIMIT)
+            except subprocess.TimeoutExpired:
+                raise processes.LabError(f"{incident.id}/{MINIMAL} does not end") from None
+        return code, processes.log_of(scratch)
 
 
 def address(catalog: Catalog, incident: Incident, environment: str) -> dict[str, str]:

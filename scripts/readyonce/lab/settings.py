@@ -6,7 +6,6 @@ Six launches cover each pair of values. What each came to is stored in `settings
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,7 @@ from typing import Literal
 from readyonce.data import hashes, project
 from readyonce.data.catalog import MINIMAL, SETTINGS, Catalog, Incident
 from readyonce.data.schema import SettingRun, SettingRuns, TrainingSetting
-from readyonce.lab import cleanup, made_from, processes, venvs
+from readyonce.lab import minimal, processes, venvs
 from readyonce.lab.verify import Wanted
 
 WORKER = Path(__file__).with_name("setting_worker.py")
@@ -26,7 +25,7 @@ COVERING = [
     TrainingSetting(adapters=False, precision="autocast", optimizer="adamw", terms=1),
     TrainingSetting(adapters=True, precision="autocast", optimizer="sgd", terms=2),
 ]
-EXACT = 1e-4  # in float32, of a gradient's length; right runs are apart by 2e-7
+EXACT = 1e-4  # in float32, of a gradient's length; right runs were 2e-6 apart at most
 ROUNDING = 3  # times what the precision costs the one process
 
 
@@ -39,18 +38,11 @@ def outcome(apart: Sequence[float], rounding: Sequence[float]) -> Literal["match
     return "match" if right else "diverge"
 
 
-def run(
-    catalog: Catalog, incident: Incident, python: Path, setting: TrainingSetting, *, fixed: bool = True
-) -> SettingRun:
+def run(incident: Incident, python: Path, setting: TrainingSetting, *, fixed: bool = True) -> SettingRun:
     """Launch it in two processes. Raises `LabError` where it does not end, or says nothing."""
     given: list[str | Path] = [json.dumps(setting.model_dump()), incident.folder / MINIMAL, *["--fixed"] * fixed]
-    with cleanup.folder() as scratch:
-        with processes.running([*processes.torchrun(python, 2), WORKER, *given], python, scratch) as process:
-            try:
-                process.wait(2 * incident.meta.time_limit + processes.START_LIMIT)
-            except subprocess.TimeoutExpired:
-                raise processes.LabError(f"{incident.id}/{MINIMAL} does not end with {given[0]}") from None
-        log = processes.log_of(scratch)
+    command = [*processes.torchrun(python, 2), WORKER, *given]
+    _, log = minimal.launched(incident, command, python, 2 * incident.meta.time_limit)
     told = next((json.loads(line[7:]) for line in log.splitlines() if line.startswith("RESULT {")), None)
     if told:
         ended = outcome(told["apart"], told["rounding"]) if told["apart"] else "unmet"
@@ -61,12 +53,8 @@ def run(
 
 
 def address(catalog: Catalog, incident: Incident, environment: str) -> dict[str, str]:
-    """What decides how it ends: the script, what exchanges its setting, and the environment."""
-    return {
-        MINIMAL: hashes.of_file(incident.folder / MINIMAL),
-        WORKER.name: hashes.of_file(WORKER),
-        made_from.ENVIRONMENT: made_from.environment(catalog, environment),
-    }
+    """What decides how it ends: that of the minimal repro, and what exchanges its setting."""
+    return minimal.address(catalog, incident, environment) | {WORKER.name: hashes.of_file(WORKER)}
 
 
 def can_be_set(catalog: Catalog, incident: Incident) -> bool:
@@ -87,7 +75,7 @@ def differences(known: Catalog, incidents: list[Incident], environment: str, wan
             continue
         python, label = venvs.interpreter(known.root, environment, wanted.say), f"{incident.id}, {MINIMAL}"
         try:
-            runs = [run(known, incident, python, setting) for setting in COVERING]
+            runs = [run(incident, python, setting) for setting in COVERING]
         except processes.LabError as error:
             yield f"{label}: {error}"
             continue
