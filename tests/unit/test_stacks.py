@@ -46,6 +46,13 @@ def test_runs_that_words_name_are_stored():
                 assert set(named) <= set(KNOWN.stack_runs), (framework.framework, language)
 
 
+def test_gradients_are_as_near_as_the_page_says():
+    """`concepts/right-gradients#frameworks` gives the largest distance."""
+    for name, seen in KNOWN.stack_runs.items():
+        if seen.gradient and seen.gradient.alike:
+            assert seen.gradient.distance <= (0.004 if name.endswith(frameworks.ADAPTED) else 1e-6), name
+
+
 def test_python_is_whole():
     """What is shown compiles as it stands."""
     for framework in KNOWN.frameworks.values():

@@ -10,9 +10,10 @@ from typing import Any
 
 from readyonce.data.catalog import Catalog
 from readyonce.data.facts import bounds, of_command, version
-from readyonce.data.frameworks import WANTED, code_of
+from readyonce.data.frameworks import ADAPTED, WANTED, code_of
 from readyonce.data.reading import Keys, Problem
 from readyonce.data.schema import Default, FrameworkFile
+from readyonce.lab import framework_probe
 
 
 def _files(catalog: Catalog) -> Iterator[tuple[Path, FrameworkFile]]:
@@ -39,7 +40,7 @@ def form_without_section(catalog: Catalog) -> Iterator[Problem]:
 def form_not_proven(catalog: Catalog) -> Iterator[Problem]:
     """The run of a form is not there, did not train right, or showed another setting than the form is for.
 
-    A form counts as a fix only where a run shows it.
+    A form counts as a fix only where runs show it, as it is printed and in bfloat16 with LoRA, AdamW and clipping.
     Remedy: name a run that shows it, or mend the form: the run is right.
     """
     for path, framework in _files(catalog):
@@ -55,7 +56,13 @@ def form_not_proven(catalog: Catalog) -> Iterator[Problem]:
                     yield catalog.problem(path, keys, f"`{form.run}` did not train right", remedy)
             elif form.run:
                 key, wanted = WANTED.get(form.setting, ("checkpointing", None))
-                yield from _not_reached(catalog, path, keys, form.run, key, form.reaches or wanted)
+                problems = list(_not_reached(catalog, path, keys, form.run, key, form.reaches or wanted))
+                problems += _not_right(catalog, path, keys, form.run)
+                if not problems and not form.reaches:
+                    adapted = f"{form.run} {ADAPTED}"
+                    problems += _not_reached(catalog, path, keys, adapted, key, wanted)
+                    problems += [] if form.adapted else _not_right(catalog, path, keys, adapted)
+                yield from problems
 
 
 def default_not_proven(catalog: Catalog) -> Iterator[Problem]:
@@ -83,6 +90,14 @@ def _not_reached(catalog: Catalog, path: Path, keys: Keys, run: str, key: str, w
     if (shown := getattr(stored, key)) != wanted:
         what = f"`{run}` showed {key}: {json.dumps(shown)}, not {json.dumps(wanted)}"
         yield catalog.problem(path, keys, what, "The run is right. Mend the form.")
+
+
+def _not_right(catalog: Catalog, path: Path, keys: Keys, run: str) -> Iterator[Problem]:
+    """Of a stored run whose first gradient has to be one process's."""
+    stored = catalog.stack_runs.get(run)
+    if stored and not stored.error and not (stored.gradient and stored.gradient.alike):
+        remedy = "A fix counts only when the gradients are right. Name a run that shows it."
+        yield catalog.problem(path, keys, f"the gradient of `{run}` is not known to be one process's", remedy)
 
 
 def default_and_launch_disagree(catalog: Catalog) -> Iterator[Problem]:
@@ -126,6 +141,28 @@ def _releases(default: Default, rules: list[dict[str, Any]], package: str | None
         and (not default.before or version(release) < version(default.before))
     ]
     return [default.since or "0", *sorted(inside)]
+
+
+def framework_run_stale(catalog: Catalog) -> Iterator[Problem]:
+    """A stored run of a framework is of other files or another environment than today's.
+
+    It may show what they no longer do.
+    Remedy: run `python -m readyonce.lab.framework_probe ENVIRONMENT`.
+    """
+    folder = catalog.root / "snippets" / "frameworks"
+    for key, seen in catalog.stack_runs.items():
+        if not (folder / "run" / key.split()[0]).is_file():
+            continue
+        today = framework_probe.address(catalog, key, seen.environment)
+        if differ := sorted(
+            name for name in {**today, **seen.made_from} if today.get(name) != seen.made_from.get(name)
+        ):
+            named = seen.environment or f"PYTHON {key}"
+            what = (
+                f"it was stored with another {', '.join(differ)}" if seen.made_from else "it does not say what made it"
+            )
+            remedy = f"Run it again: python -m readyonce.lab.framework_probe {named}"
+            yield catalog.problem(folder / "runs.json", ("runs", key), what, remedy)
 
 
 def framework_run_without_script(catalog: Catalog) -> Iterator[Problem]:

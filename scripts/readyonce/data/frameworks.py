@@ -14,6 +14,7 @@ from readyonce.data.project import Language
 from readyonce.data.schema import Default, Form, FrameworkFile, Setting, Versions
 from readyonce.data.words import say
 
+ADAPTED = "bf16-lora"  # the word for the second setting of a script under `run/`
 WANTED: dict[Setting, tuple[str, object]] = {  # what a run must show
     "checkpointing": ("checkpointing", "non-reentrant"),
     "find-unused": ("find_unused_parameters", True),
@@ -118,6 +119,16 @@ def proof(catalog: Catalog, form: Form | Default, language: Language, up: str) -
                 count=run.processes,
             )
         )
+        adapted = catalog.stack_runs.get(f"{form.run} {ADAPTED}")
+        if adapted and adapted.gradient and run.gradient:
+            link = f"{up}concepts/right-gradients.md#frameworks"
+            plain, other = (f"{it.distance:g}" for it in (run.gradient, adapted.gradient))
+            said = isinstance(form, Form) and form.adapted
+            parts[-1] += (
+                say("stack-right-alone", language, link=link, plain=plain, said=said[language])
+                if said
+                else say("stack-right", language, link=link, plain=plain, adapted=other)
+            )
     elif form.run and (found := catalog.run_named(form.run)):
         variant = found.run.variant
         link = f"[`{variant}`]({up}incidents/{run_address(found.incident.id, variant, found.environment)})"

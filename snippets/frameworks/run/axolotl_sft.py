@@ -12,10 +12,12 @@ from pathlib import Path
 os.environ |= {"ACCELERATE_USE_CPU": "true", "AXOLOTL_DO_NOT_TRACK": "1"}
 
 from axolotl.cli.train import do_cli
+from axolotl.core.training_args import AxolotlTrainingArguments
 from axolotl.loaders.model import ModelLoader
+from setting import ADAPTED, CLIP
 from tiny import model, sums, tokenizer
 
-place = ModelLoader._set_device_map_config
+place, arguments = ModelLoader._set_device_map_config, AxolotlTrainingArguments.__init__
 
 
 def place_on_cpu(self):  # with several ranks Axolotl puts each on the accelerator of its number: here is none
@@ -23,7 +25,11 @@ def place_on_cpu(self):  # with several ranks Axolotl puts each on the accelerat
     self.model_kwargs["device_map"] = "cpu"
 
 
-ModelLoader._set_device_map_config = place_on_cpu
+def on_cpu(self, *args, **named):  # bfloat16 has no option of Axolotl's that allows it here
+    arguments(self, *args, **named, use_cpu=True)
+
+
+ModelLoader._set_device_map_config, AxolotlTrainingArguments.__init__ = place_on_cpu, on_cpu
 
 
 def main():
@@ -50,13 +56,13 @@ max_steps: 2
 num_epochs: 1
 optimizer: adamw_torch
 learning_rate: 0.001
-bf16: false
 save_strategy: "no"
 lora_mlp_kernel: false
 lora_qkv_kernel: false
 lora_o_kernel: false
 gradient_checkpointing: true
 """
+    settings += f"bf16: true\nmax_grad_norm: {CLIP}\n" if ADAPTED else "bf16: false\n"
     settings += "".join(it.replace("=", ": ", 1) + "\n" for it in sys.argv[1:])
     Path("train.yaml").write_text(settings)
     sys.argv = sys.argv[:1]

@@ -2,9 +2,11 @@
 
 import torch
 import torch.distributed as dist
+from setting import ADAPTED, adapted, clip, optimizer
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, DistributedSampler
 
 
 class Model(nn.Module):
@@ -21,13 +23,16 @@ class Model(nn.Module):
 
 
 dist.init_process_group("gloo")
-model = Model()
+model, data = adapted(Model(), r"layers\.\d"), torch.randn(8, 8)
 # --8<-- [start:find-unused]
 model = DistributedDataParallel(model, find_unused_parameters=True)
 # --8<-- [end:find-unused]
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for _ in range(2):
-    model(torch.randn(2, 8)).sum().backward()
+optimizer = optimizer(model)
+for batch in DataLoader(data, batch_size=2, sampler=DistributedSampler(data)):
+    with torch.autocast("cpu", torch.bfloat16, enabled=ADAPTED):
+        loss = model(batch).pow(2).mean()
+    loss.backward()
+    clip(model)
     optimizer.step()
     optimizer.zero_grad()
 dist.barrier()

@@ -1,13 +1,17 @@
 """Lightning, two processes: torchrun --nproc-per-node 2 watch.py lightning_fit.py"""
 
+import os
+
 import lightning
 import torch
 from lightning.pytorch.strategies import DDPStrategy
+from setting import ADAPTED, CLIP, adapted, optimizer
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader
 
 
-class Model(lightning.LightningModule):
+class Layers(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
@@ -19,15 +23,24 @@ class Model(lightning.LightningModule):
             # --8<-- [end:checkpointing]
         return x
 
+
+class Model(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.inner = adapted(Layers(), r"layers\.\d")
+
     def training_step(self, batch, _):
-        return self(batch).sum()
+        return self.inner(batch).pow(2).mean()
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return optimizer(self)
 
 
-rest = {"accelerator": "cpu", "devices": 2, "max_steps": 2, "logger": False, "enable_checkpointing": False}
+rest = {"accelerator": "cpu", "devices": int(os.environ["WORLD_SIZE"]), "max_steps": 2, "logger": False}
+rest |= {"enable_checkpointing": False}
+if ADAPTED:
+    rest |= {"precision": "bf16-mixed", "gradient_clip_val": CLIP}
 # --8<-- [start:find-unused]
 trainer = lightning.Trainer(strategy=DDPStrategy(find_unused_parameters=True), **rest)
 # --8<-- [end:find-unused]
-trainer.fit(Model(), torch.utils.data.DataLoader(torch.randn(8, 8), batch_size=2))
+trainer.fit(Model(), DataLoader(torch.randn(8, 8), batch_size=2))

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from llamafactory.cli import main
+from setting import ADAPTED, CLIP
 from tiny import model, sums, tokenizer
 
 folder = Path(tempfile.mkdtemp())
@@ -33,6 +34,8 @@ save_strategy: "no"
 report_to: none
 use_cpu: true
 """
+if ADAPTED:
+    settings += f"bf16: true\nmax_grad_norm: {CLIP}\n"
 settings += "".join(it.replace("=", ": ") + "\n" for it in sys.argv[1:])
 (folder / "train.yaml").write_text(settings)
 sys.argv = ["llamafactory-cli", "train", f"{folder}/train.yaml"]

@@ -9,11 +9,13 @@ import tempfile
 
 from datasets import Dataset
 from peft import LoraConfig
+from setting import ADAPTED, CLIP
 from tiny import model, sums, tokenizer
 from trl import SFTConfig, SFTTrainer
 
 form = sys.argv[1]
-rest = {"output_dir": tempfile.mkdtemp(), "use_cpu": True, "bf16": False, "max_steps": 2, "optim": "sgd"}
+rest = {"output_dir": tempfile.mkdtemp(), "use_cpu": True, "bf16": ADAPTED, "max_steps": 2}
+rest |= {"optim": "adamw_torch", "max_grad_norm": CLIP} if ADAPTED else {"optim": "sgd"}
 rest |= {"save_strategy": "no", "report_to": "none", "per_device_train_batch_size": 1}
 if form.startswith("zero3"):
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
@@ -54,6 +56,6 @@ trainer = SFTTrainer(
     args,
     train_dataset=Dataset.from_dict({"text": [f"{ask} {answer}" for ask, answer in sums]}),
     processing_class=tokenizer,
-    peft_config=LoraConfig(target_modules="all-linear"),
+    peft_config=LoraConfig(target_modules="all-linear", init_lora_weights=False),
 )
 trainer.train()
