@@ -1,7 +1,7 @@
 """What a use of a weight ends in under ZeRO-3, by use and by place: torchrun --nproc-per-node 2 uses.py
 
 Each use is added to the loss in four ways. A training that ends is compared with one process that saw all the data.
-The last line is a second model, which `zero.Init` has partitioned and nobody gave to `deepspeed.initialize`.
+The last lines are a second model, which `zero.Init` has partitioned, before and after `deepspeed.initialize`.
 """
 
 import os
@@ -99,13 +99,20 @@ for use, term in USES.items():
     for name, (stage, way) in WAYS.items():
         end = ends(stage, way, term)
         if dist.get_rank() == 0:
-            print(f"{use} | {name} | {end}", flush=True)
+            print(f"=> {use} | {name} | {end}", flush=True)
 with deepspeed.zero.Init():
     second = Model()
-try:
-    end = f"an output of shape {list(second(torch.arange(6)[None]).shape)}"
-except RuntimeError as error:
-    end = str(error)
-if dist.get_rank() == 0:
-    print(f"second(tokens) | not initialized | {end}", flush=True)
+for name in ("not initialized", "initialized"):
+    if name == "initialized":
+        # --8<-- [start:second]
+        config = {"train_micro_batch_size_per_gpu": 2, "zero_optimization": {"stage": 3}}
+        second, *_ = deepspeed.initialize(model=second, config=config)  # without an optimizer
+        # --8<-- [end:second]
+    try:
+        with torch.no_grad():
+            end = f"an output of shape {list(second(torch.arange(6)[None]).shape)}"
+    except RuntimeError as error:
+        end = str(error)
+    if dist.get_rank() == 0:
+        print(f"=> second(tokens) | {name} | {end}", flush=True)
 dist.destroy_process_group()

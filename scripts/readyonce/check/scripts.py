@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from readyonce.data import articles
-from readyonce.data.catalog import MINIMAL, MINIMAL_RUNS, SETTINGS, Catalog, Incident
+from readyonce.data.catalog import MINIMAL, MINIMAL_RUNS, PRINTED, SETTINGS, Catalog, Incident
 from readyonce.data.project import LANGUAGES
 from readyonce.data.reading import CatalogError, Problem
 from readyonce.data.schema import BASELINE
-from readyonce.lab import counts, minimal, settings
+from readyonce.lab import counts, minimal, printed, settings
 from readyonce.pages.committed import COPIED, with_compare
 
 
@@ -117,6 +117,23 @@ def minimal_not_proven(catalog: Catalog) -> Iterator[Problem]:
             elif settings.is_stale(catalog, incident):
                 what = "it was stored with another file or environment"
                 yield catalog.problem(path.with_name(SETTINGS), ("made_from",), what, remedy)
+
+
+def printed_not_stored(catalog: Catalog) -> Iterator[Problem]:
+    """What other scripts of an incident print is not stored, or is stored of other files or calls.
+
+    Its pages report those lines.
+    Remedy: run `readyonce verify ID --environment current --stale --write`.
+    """
+    for incident in catalog.incidents.values():
+        if printed.is_stale(catalog, incident):
+            remedy = f"Run `readyonce verify {incident.id} --environment current --stale --write`."
+            if incident.printed:
+                what = "it was stored with another file, call or environment"
+                yield catalog.problem(incident.folder / PRINTED, ("made_from",), what, remedy)
+            else:
+                what = f"there is no {PRINTED} that tells what these print"
+                yield catalog.problem(incident.folder / "incident.yml", ("printed",), what, remedy)
 
 
 def _names_no_error(catalog: Catalog, incident: Incident) -> bool:

@@ -45,6 +45,7 @@ from readyonce.data.schema import (
     MinimalRuns,
     Outcome,
     Prediction,
+    PrintedLines,
     Run,
     RunsFile,
     RunsTable,
@@ -57,6 +58,7 @@ from readyonce.data.stored_runs import RunIndex
 from readyonce.data.words import say
 
 MINIMAL, MINIMAL_RUNS = "minimal.py", "minimal.json"  # the minimal repro of an incident, and how it ended
+PRINTED = "printed.json"  # what its other scripts print
 SETTINGS = "settings.json"  # how the mended one ended with other precisions, optimizers and adapters
 FIXED_CODE = f"{MINIMAL}:fixed"  # the fix of a short incident
 RECORDED = "Evidence is written by `readyonce verify --write` only: run that."
@@ -93,6 +95,7 @@ class Incident:
     elsewhere: dict[str, Evidence] = field(default_factory=dict)  # on one GPU, on two hosts; shown, and judges nothing
     minimal: MinimalRuns | None = None  # how its minimal.py ended, as it is and with --fixed
     settings: SettingRuns | None = None  # and with --fixed under other settings
+    printed: PrintedLines | None = None  # what its other scripts print
 
     @property
     def id(self) -> str:
@@ -112,6 +115,11 @@ class Incident:
     def has_minimal(self) -> bool:
         """Whether a script proves it; what is only noted has none."""
         return (self.folder / MINIMAL).is_file()
+
+    @property
+    def printed_files(self) -> dict[str, str]:
+        """Each call whose lines its pages report, with the include that has them."""
+        return {call: f"printed/{call.replace(' ', '-')}.txt" for call in self.meta.printed}
 
     @property
     def level(self) -> Level:
@@ -624,7 +632,8 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
     if not variants and not (file.fix.option or file.fix.code):
         file = file.model_copy(update={"fix": file.fix.model_copy(update={"code": FIXED_CODE})})
     settings = read(catalog, stored, SettingRuns) if (stored := folder / SETTINGS).is_file() else None
-    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere, minimal, settings)
+    printed = read(catalog, stored, PrintedLines) if (stored := folder / PRINTED).is_file() else None
+    catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere, minimal, settings, printed)
 
 
 def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int, words: tuple[str, ...]) -> Variant:

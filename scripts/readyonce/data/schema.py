@@ -376,6 +376,8 @@ class IncidentFile(Model):
     """Which releases."""
     facts: MinimalFacts | None = None
     """Of a short incident: the facts of its two runs."""
+    printed: list[NonEmpty] = []
+    """Calls of its other scripts, `causes.py ddp-save`, of which pages report the lines that begin with `=> `."""
     files: dict[FileName, list[EnvironmentName]] = {}
     """Which repro runs in which environments, the first of them the current one."""
     commands: dict[str, list[EnvironmentName]] = {}
@@ -517,6 +519,14 @@ class SettingRuns(Model):
     environment: Environment
     made_from: dict[str, str]  # as evidence has it
     runs: list[SettingRun] = Field(min_length=1)
+
+
+class PrintedLines(Model):
+    """`printed.json`: what an incident's other scripts print that its pages report."""
+
+    environment: Environment
+    made_from: dict[str, str]  # as evidence has it
+    lines: dict[str, list[str]]  # by call, `causes.py ddp-save`
 
 
 class Wording(Model):
@@ -888,6 +898,8 @@ class Form(Versions):
     """What is to be said of it."""
     run: NonEmpty | None = None
     """A key of `runs.json`, or a run of an incident, `RO-0001/VARIANT@ENVIRONMENT`."""
+    adapted: Text | None = None
+    """What is said of it in bfloat16 with LoRA, where the gradient there was not known to be one process's."""
     sources: list[Source] = []
     """Where the framework says so."""
 
@@ -951,10 +963,33 @@ class FrameworkFile(Model):
     """What a command tells of a run; of each fact the first rule that fits counts."""
 
 
+class FirstGradient(Model):
+    """A script's gradient of the first step in two processes beside that of one process that is given both ranks' batches.
+
+    Lengths are relative to the gradient of the one process; `readyonce_compare` measures them.
+    """
+
+    distance: float
+    """Between the two processes' gradient and the one's."""
+    ratio: float
+    """Of their lengths."""
+    noise: float
+    """Between two runs of the one process, which take the ranks' batches in another order."""
+    limit: float
+    """Up to this distance they count as alike."""
+    alike: bool
+
+
 class Seen(Model):
     """What a script in `run/` did. With an environment, the tests run it again."""
 
     date: str
+    made_from: dict[str, str] = {}
+    """What decides it: a hash of the script, of those that it imports, and of the environment."""
+    gradient: FirstGradient | None = None
+    """None where the script failed, or could not be compared."""
+    not_compared: NonEmpty | None = None
+    """Why not."""
     environment: EnvironmentName | None = None
     processes: int = 2
     checkpointing: Checkpointing

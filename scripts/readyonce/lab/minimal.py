@@ -44,14 +44,16 @@ def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> Mini
     return MinimalRun(outcome="error", error=catalog.family_of(message), said=message)
 
 
-def launched(incident: Incident, command: Sequence[str | Path], python: Path, seconds: float) -> tuple[int, str]:
+def launched(
+    incident: Incident, command: Sequence[str | Path], python: Path, seconds: float, script: str = MINIMAL
+) -> tuple[int, str]:
     """How a launch ended, and its log. Raises `LabError` where it has not ended so many seconds after it may have started."""
     with cleanup.folder() as scratch:
         with processes.running(command, python, scratch) as process:
             try:
                 code = process.wait(seconds + processes.START_LIMIT)
             except subprocess.TimeoutExpired:
-                raise processes.LabError(f"{incident.id}/{MINIMAL} does not end") from None
+                raise processes.LabError(f"{incident.id}/{script} does not end") from None
         return code, processes.log_of(scratch)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from readyonce.data.catalog import Catalog, Incident, Variant
 from readyonce.data.inputs import Unusable
-from readyonce.lab import commands, counts, minimal, processes, settings, venvs, verify
+from readyonce.lab import commands, counts, minimal, printed, processes, settings, venvs, verify
 from readyonce.lab.counts import Count
 from readyonce.lab.processes import Observation
 from readyonce.lab.verify import Wanted
@@ -103,6 +103,7 @@ def differences(
     if "current" in environments and not (wanted.guard or wanted.missing):
         yield from minimal.differences(known, incidents, "current", wanted)
         yield from settings.differences(known, incidents, "current", wanted)
+        yield from printed.differences(known, incidents, "current", wanted)
 
 
 def counted(

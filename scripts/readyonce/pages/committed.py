@@ -14,7 +14,7 @@ import yaml
 
 from readyonce.data import changes, links
 from readyonce.data.articles import section
-from readyonce.data.catalog import MINIMAL_RUNS, SETTINGS, Catalog, Incident
+from readyonce.data.catalog import MINIMAL_RUNS, PRINTED, SETTINGS, Catalog, Incident
 from readyonce.data.markup import code, table_row
 from readyonce.data.project import LANGUAGES, Language
 from readyonce.data.schema import FamilyFile
@@ -96,9 +96,8 @@ class Committed(Page):
 
     def files_page(self, incident: Incident) -> str:
         """All files of an incident in full. In the article they would outweigh the rest."""
-        listed = (
-            name for name in os.listdir(incident.folder) if name[0] != "." and name not in (MINIMAL_RUNS, SETTINGS)
-        )
+        stored = (MINIMAL_RUNS, SETTINGS, PRINTED)
+        listed = (name for name in os.listdir(incident.folder) if name[0] != "." and name not in stored)
         names = sorted(name for name in listed if name.rpartition(".")[2] in LEXERS)
         title = links.label(incident.id, self.say("files"))
         return self.fill(
@@ -107,6 +106,7 @@ class Committed(Page):
             title=title,
             description=json.dumps(self.after(title, ", ".join(names)), ensure_ascii=False),
             files={name: LEXERS[name.rpartition(".")[2]] for name in names},
+            printed=incident.printed_files,
         )
 
     def claims_page(self, incident: Incident) -> str:

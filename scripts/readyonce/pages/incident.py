@@ -18,6 +18,10 @@ def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[s
         "claims.md": article.claims(),
         "affected.md": article.affected(),
     }
+    lines = incident.printed.lines if incident.printed else {}
+    files |= {
+        name: "".join(f"{line}\n" for line in lines.get(call, [])) for call, name in incident.printed_files.items()
+    }
     if incident.short:  # it has no lab book
         return {f"{incident.id}/{name}": text for name, text in files.items()}
     files["all-claims.md"] = article.all_claims()

@@ -1,0 +1,152 @@
+"""Every rank makes the call, and what rank 0 gets is whole: torchrun --nproc-per-node 2 tabs.py (or tabs.py unsynced)
+
+Each is compared with the weights of the model that went in. On a CPU accelerate never turns FSDP on, so
+`saved` sets what it sets on a GPU; FSDP1 by accelerate fails there, for it moves the weights to the CPU.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from datetime import timedelta
+
+os.environ.setdefault("DS_ACCELERATOR", "cpu")  # read by DeepSpeed when it is imported
+import deepspeed
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator, DeepSpeedPlugin
+from accelerate.state import AcceleratorState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+from safetensors.torch import load_file
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
+from torch.utils.data import DataLoader
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers.integrations import HfDeepSpeedConfig
+
+SIZES = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+ZERO3 = {
+    "train_micro_batch_size_per_gpu": 1,
+    "zero_allow_untested_optimizer": True,
+    "zero_force_ds_cpu_optimizer": False,
+    "zero_optimization": {
+        "stage": 3,
+        "stage3_gather_16bit_weights_on_model_save": True,
+        "stage3_param_persistence_threshold": 0,  # else weights as small as these stay whole on each rank
+    },
+}
+
+
+def fresh():
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, bos_token_id=0, eos_token_id=1, pad_token_id=2))
+    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def zero3():
+    model, optimizer = fresh()
+    return deepspeed.initialize(model=model, optimizer=optimizer, config=ZERO3)[0]
+
+
+def fsdp1_state_dict():
+    model = FullyShardedDataParallel(fresh()[0], device_id=torch.device("cpu"))
+    # --8<-- [start:fsdp1]
+    whole = FullStateDictConfig(rank0_only=True)
+    with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):
+        state = model.state_dict()
+    # --8<-- [end:fsdp1]
+    return state
+
+
+def save_checkpoint():
+    zero3().save_checkpoint(folder)
+    dist.barrier()
+    return get_fp32_state_dict_from_zero_checkpoint(folder)
+
+
+def accelerate_fsdp2():
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(cpu=True)
+    plugin = FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False)
+    plugin.set_state_dict_type("FULL_STATE_DICT")
+    accelerator.state.fsdp_plugin = plugin
+    return saved(accelerator, DistributedType.FSDP)
+
+
+def accelerate_zero3():
+    AcceleratorState._reset_state(reset_partial_state=True)
+    return saved(Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=ZERO3)), DistributedType.DEEPSPEED)
+
+
+def saved(accelerator, strategy):
+    accelerator.state.distributed_type = strategy
+    model, *_ = accelerator.prepare(*fresh(), DataLoader(torch.zeros(4, 1), batch_size=1))
+    accelerator.state.distributed_type = strategy
+    accelerator.save_state(f"{folder}/state")
+    return accelerator.get_state_dict(model)
+
+
+def save_model():
+    args = TrainingArguments(
+        folder,
+        deepspeed=ZERO3,
+        per_device_train_batch_size=1,
+        max_steps=1,
+        learning_rate=0.0,
+        save_strategy="no",
+        use_cpu=True,
+        report_to="none",
+    )
+    trainer = Trainer(fresh()[0], args, train_dataset=[{"input_ids": [2, 3], "labels": [2, 3]}] * 4)
+    trainer.train()
+    trainer.save_model(f"{folder}/model")
+    dist.barrier()
+    return load_file(f"{folder}/model/model.safetensors")
+
+
+def generate(**more):
+    engine, rank = zero3(), dist.get_rank()
+    prompt, length = torch.full((1, 3), 3 + rank), 4 + 8 * rank  # the ranks end at different lengths
+    more |= {"max_new_tokens": length, "min_new_tokens": length, "do_sample": False}
+    alone = fresh()[0].generate(prompt, **(more | {"synced_gpus": False}))
+    return engine.module.generate(prompt, **more).tolist() == alone.tolist()
+
+
+def generate_known():
+    # --8<-- [start:known]
+    known = HfDeepSpeedConfig(ZERO3)  # keep it: here transformers sees that it is ZeRO-3
+    # --8<-- [end:known]
+    return known and generate()
+
+
+CALLS = {
+    "FSDP1, state_dict": fsdp1_state_dict,
+    "DeepSpeed, save_checkpoint": save_checkpoint,
+    "accelerate with FSDP2, save_state and get_state_dict": accelerate_fsdp2,
+    "accelerate with ZeRO-3, save_state and get_state_dict": accelerate_zero3,
+    "the Trainer with ZeRO-3, save_model": save_model,
+    "generate under ZeRO-3, with an HfDeepSpeedConfig": generate_known,
+    "generate under ZeRO-3, with synced_gpus=True": lambda: generate(synced_gpus=True),
+}
+deepspeed.init_distributed("gloo", verbose=False, timeout=timedelta(seconds=20))
+if sys.argv[1:] == ["unsynced"]:
+    try:
+        said = "generates" if generate() else "generates something else"
+        time.sleep(40)  # without another call, while the other rank waits
+    except RuntimeError as error:
+        ended = any(word in str(error) for word in ("Timed out", "timeout", "timed out"))
+        said = "waits until the time limit" if ended else str(error)
+    print(f"=> generate under ZeRO-3, with neither, rank {dist.get_rank()}: {said}", flush=True)
+    os._exit(0)
+folders = [tempfile.mkdtemp()]
+dist.broadcast_object_list(folders)
+(folder,) = folders
+for name, call in CALLS.items():
+    got = call()
+    if dist.get_rank() == 0:
+        if isinstance(got, dict):
+            wanted = fresh()[0].state_dict()
+            got = got.keys() == wanted.keys() and all(torch.equal(got[key].float(), wanted[key]) for key in wanted)
+        print(f"=> {name}: {'equal to one process' if got else 'NOT equal to one process'}", flush=True)
+    dist.barrier()
+dist.destroy_process_group()

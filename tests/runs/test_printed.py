@@ -1,0 +1,29 @@
+"""What the other scripts of an incident print, as its pages report it."""
+
+import dataclasses
+import os
+
+import pytest
+
+from readyonce.lab import printed, processes, venvs
+from support import selection
+from support.project import KNOWN, ROOT
+
+INCIDENTS = [id for id, incident in KNOWN.incidents.items() if incident.meta.printed]
+
+
+@pytest.mark.parametrize("incident", INCIDENTS)
+def test_it_prints_what_it_did(known, incident):
+    """One call that the commit draws; all of them where everything is run."""
+    stored, python = known.incidents[incident].printed.lines, venvs.interpreter(known.root, "current")
+    calls = list(stored)
+    drawn = int(selection.git(ROOT, "rev-parse", "HEAD"), 16) % len(calls)
+    for call in calls[drawn : drawn + 1] if os.environ.get("SELECT") == "changed" else calls:
+        assert printed.run(known.incidents[incident], python, call) == stored[call], call
+
+
+def test_a_call_that_prints_nothing_is_told(known, tmp_path):
+    (tmp_path / "silent.py").write_text("print('nothing that begins so')\n")
+    incident = dataclasses.replace(known.incidents["RO-0019"], folder=tmp_path)
+    with pytest.raises(processes.LabError, match=r"RO-0019/silent.py word ended with 0\n"):
+        printed.run(incident, venvs.interpreter(known.root, "current"), "silent.py word")
