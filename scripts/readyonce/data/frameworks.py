@@ -120,13 +120,12 @@ def proof(catalog: Catalog, form: Form | Default, language: Language, up: str) -
             )
         )
         adapted = catalog.stack_runs.get(f"{form.run} {ADAPTED}")
-        if adapted and adapted.gradient and run.gradient:
+        if isinstance(form, Form) and adapted and adapted.gradient and run.gradient:
             link = f"{up}concepts/right-gradients.md#frameworks"
             plain, other = (f"{it.distance:g}" for it in (run.gradient, adapted.gradient))
-            said = isinstance(form, Form) and form.adapted
             parts[-1] += (
-                say("stack-right-alone", language, link=link, plain=plain, said=said[language])
-                if said
+                say("stack-right-alone", language, link=link, plain=plain, said=form.adapted[language])
+                if form.adapted
                 else say("stack-right", language, link=link, plain=plain, adapted=other)
             )
     elif form.run and (found := catalog.run_named(form.run)):
