@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -124,16 +125,20 @@ def name_of(incident: Incident, evidence: Evidence) -> str:
 def environment(catalog: Catalog, name: str) -> str:
     """Of the lists that an environment is made of, the first without its comments."""
     named, *others = venvs.lists(catalog.root, name)
-    pinned = catalog.text(named) if named.is_file() else ""
-    lines = [line.split("#")[0].strip() for line in pinned.splitlines()]
-    parts = ["\n".join(filter(None, lines))]
-    lock = catalog.root / "tests" / "requirements.txt"
-    if name == "current" and lock.is_file():  # its packages are locked among the tests' own
-        locked = catalog.text(lock)
-        packages = "|".join(re.escape(re.split(r"[=;\[ ]", line)[0]) for line in lines if line)
-        parts += re.findall(rf"^(?:{packages})==.*(?:\n +--hash=.*)*", locked, re.MULTILINE)
-    parts += [catalog.text(path) for path in others if path.is_file()]
-    return hashes.of("\n".join(parts))
+    lock = (
+        catalog.root / "tests" / "requirements.txt"
+    )  # where the packages of `current` are locked, among the tests' own
+    pinned, locked, *rest = (catalog.text(path) if path.is_file() else "" for path in (named, lock, *others))
+    return _of_lists(pinned, locked if name == "current" else "", tuple(filter(None, rest)))
+
+
+@lru_cache(64)  # each stored run of an environment asks
+def _of_lists(pinned: str, locked: str, others: tuple[str, ...]) -> str:
+    """`locked` is another list too: of it counts what locks a package that is pinned."""
+    lines = list(filter(None, (line.split("#")[0].strip() for line in pinned.splitlines())))
+    packages = "|".join(re.escape(re.split(r"[=;\[ ]", line)[0]) for line in lines)
+    found = re.findall(rf"^(?:{packages})==.*(?:\n +--hash=.*)*", locked, re.MULTILINE)
+    return hashes.of("\n".join(["\n".join(lines), *found, *others]))
 
 
 def _ours(root: Path, name: str) -> Path:
