@@ -168,7 +168,7 @@ def test_a_default_that_moved(toy, monkeypatch):
 
     def run(root, python, script, *words):
         if script not in told:
-            raise RuntimeError(f"{script} told nothing")
+            raise processes.LabError(f"{script} told nothing")
         return told[script]
 
     monkeypatch.setattr(framework_probe, "run", run)

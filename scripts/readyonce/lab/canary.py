@@ -109,7 +109,7 @@ def _stacks(catalog: Catalog, environment: str, python: Path, progress: Callable
         progress(f"frameworks with the newest of {environment}: {name}")
         try:
             result = framework_probe.run(catalog.root, python, *name.split())
-        except (*BROKEN, RuntimeError) as error:
+        except BROKEN as error:
             yield Change(environment, name, "could not be run", str(error))
             continue
         for key in ("checkpointing", "find_unused_parameters"):

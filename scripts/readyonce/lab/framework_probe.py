@@ -15,10 +15,7 @@ import datetime
 import json
 import os
 import re
-import subprocess
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +24,11 @@ from readyonce.data import hashes
 from readyonce.data.catalog import Catalog
 from readyonce.data.project import write_whole
 from readyonce.data.schema import FirstGradient, Seen
-from readyonce.lab import cleanup, made_from, processes, venvs
+from readyonce.lab import made_from, minimal, processes, venvs
 from readyonce.lab.processes import LabError
 
 TIME_LIMIT = 600  # seconds for one script
+WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 COMPARED = re.compile(
     r"distance (\S+), ratio of lengths (\S+), cosine \S+\n.*noise of two right orders (\S+), limit (\S+)"
 )
@@ -39,11 +37,12 @@ COMPARED = re.compile(
 def run(root: Path, python: Path, script: str, *words: str) -> dict[str, Any]:
     """Run a script under `watch.py` in two processes; returns what reached torch."""
     folder = _folder(root)
-    said = _said([*processes.torchrun(python, 2), folder / "watch.py", folder / script, *words], python)
+    command = [*processes.torchrun(python, 2), folder / "watch.py", folder / script, *words]
+    _, said = minimal.launched(script, command, python, TIME_LIMIT, WITHOUT_GPU)
     if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
         result: dict[str, Any] = json.loads(found[1])
         return result
-    raise RuntimeError(f"{script} {' '.join(words)} told nothing: {processes.message_in(said) or said[-3000:]}")
+    raise LabError(f"{script} {' '.join(words)} told nothing: {processes.message_in(said) or said[-3000:]}")
 
 
 def gradient(root: Path, python: Path, script: str, *words: str) -> FirstGradient:
@@ -51,7 +50,8 @@ def gradient(root: Path, python: Path, script: str, *words: str) -> FirstGradien
 
     Raises `LabError` where they cannot be compared."""
     training = [*processes.torchrun(python, 2), _folder(root) / script, *words]
-    said = _said([python, root / "snippets" / "guard" / "readyonce_compare.py", "--", *training], python)
+    command = [python, root / "snippets" / "guard" / "readyonce_compare.py", "--", *training]
+    _, said = minimal.launched(script, command, python, TIME_LIMIT, WITHOUT_GPU)
     if found := COMPARED.search(said):
         distance, ratio, noise, limit = map(float, found.groups())
         return FirstGradient(distance=distance, ratio=ratio, noise=noise, limit=limit, alike="  ALIKE" in said)
@@ -61,16 +61,6 @@ def gradient(root: Path, python: Path, script: str, *words: str) -> FirstGradien
 
 def _folder(root: Path) -> Path:
     return root / "snippets" / "frameworks" / "run"
-
-
-def _said(command: Sequence[str | Path], python: Path) -> str:
-    with cleanup.folder() as scratch:
-        with (
-            processes.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""}) as process,
-            suppress(subprocess.TimeoutExpired),
-        ):
-            process.wait(TIME_LIMIT)
-        return processes.log_of(scratch)
 
 
 def address(catalog: Catalog, name: str, environment: str | None) -> dict[str, str]:

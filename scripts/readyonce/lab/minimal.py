@@ -13,7 +13,7 @@ from pathlib import Path
 
 from readyonce.data import hashes, project
 from readyonce.data.catalog import MINIMAL, MINIMAL_RUNS, Catalog, Incident
-from readyonce.data.schema import MinimalRun, MinimalRuns
+from readyonce.data.schema import MinimalRun, MinimalRuns, Model
 from readyonce.lab import cleanup, made_from, processes, venvs
 from readyonce.lab.verify import Wanted
 
@@ -32,7 +32,7 @@ def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> Mini
     Raises `LabError` where it does not end, or says nothing."""
     command = [*processes.torchrun(python, 2), incident.folder / MINIMAL, *(["--fixed"] if fixed else [])]
     for _ in range(LAUNCHES):
-        code, log = launched(incident, command, python, incident.meta.time_limit)
+        code, log = launched(f"{incident.id}/{MINIMAL}", command, python, incident.meta.time_limit)
         if code == 0 or RIGHT not in log.splitlines():
             break
     if code == 0 and RIGHT in log.splitlines():
@@ -45,16 +45,22 @@ def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> Mini
 
 
 def launched(
-    incident: Incident, command: Sequence[str | Path], python: Path, seconds: float, script: str = MINIMAL
+    name: str, command: Sequence[str | Path], python: Path, seconds: float, variables: dict[str, str] | None = None
 ) -> tuple[int, str]:
     """How a launch ended, and its log. Raises `LabError` where it has not ended so many seconds after it may have started."""
     with cleanup.folder() as scratch:
-        with processes.running(command, python, scratch) as process:
+        with processes.running(command, python, scratch, variables) as process:
             try:
                 code = process.wait(seconds + processes.START_LIMIT)
             except subprocess.TimeoutExpired:
-                raise processes.LabError(f"{incident.id}/{script} does not end") from None
+                raise processes.LabError(f"{name} does not end") from None
         return code, processes.log_of(scratch)
+
+
+def store(catalog: Catalog, path: Path, runs: Model) -> None:
+    """Write what was run beside the script, and say so."""
+    project.write_whole(path, json.dumps(runs.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
+    print(f"{path.parent.name}: wrote {path.relative_to(catalog.root)}", flush=True)
 
 
 def address(catalog: Catalog, incident: Incident, environment: str) -> dict[str, str]:
@@ -87,9 +93,7 @@ def differences(known: Catalog, incidents: list[Incident], environment: str, wan
             made = address(known, incident, environment)
             described = venvs.describe(environment, python)
             stored = MinimalRuns(environment=described, made_from=made, fails=fails, fixed=fixed)
-            path = incident.folder / MINIMAL_RUNS
-            project.write_whole(path, json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
-            print(f"{label}: wrote {path.relative_to(known.root)}", flush=True)
+            store(known, incident.folder / MINIMAL_RUNS, stored)
         else:
             print(f"{label}: 2 runs", flush=True)
 

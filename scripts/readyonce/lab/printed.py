@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from readyonce.data import hashes, project
+from readyonce.data import hashes
 from readyonce.data.catalog import PRINTED, Catalog, Incident
 from readyonce.data.schema import PrintedLines
 from readyonce.lab import made_from, minimal, processes, venvs
@@ -24,7 +23,7 @@ def run(incident: Incident, python: Path, call: str) -> list[str]:
     """The lines of a call in two processes, sorted: ranks speak in any order. Raises `LabError` where it fails."""
     script, *words = call.split()
     command = [*processes.torchrun(python, 2), incident.folder / script, *words]
-    code, log = minimal.launched(incident, command, python, LIMIT, script)
+    code, log = minimal.launched(f"{incident.id}/{call}", command, python, LIMIT)
     lines = sorted(LINE.findall(log))
     if code or not lines:
         raise processes.LabError(f"{incident.id}/{call} ended with {code}\n{log[-3000:]}")
@@ -62,9 +61,7 @@ def differences(known: Catalog, incidents: list[Incident], environment: str, wan
         if wanted.write:
             made, described = address(known, incident, environment), venvs.describe(environment, python)
             stored = PrintedLines(environment=described, made_from=made, lines=lines)
-            path = incident.folder / PRINTED
-            project.write_whole(path, json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
-            print(f"{incident.id}: wrote {path.relative_to(known.root)}", flush=True)
+            minimal.store(known, incident.folder / PRINTED, stored)
             continue
         then = incident.printed.lines if incident.printed else {}
         yield from (f"{incident.id}/{call} prints otherwise now" for call in lines if lines[call] != then.get(call))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
-from readyonce.data import hashes, project
+from readyonce.data import hashes
 from readyonce.data.catalog import MINIMAL, SETTINGS, Catalog, Incident
 from readyonce.data.schema import SettingRun, SettingRuns, TrainingSetting
 from readyonce.lab import minimal, processes, venvs
@@ -42,7 +42,7 @@ def run(incident: Incident, python: Path, setting: TrainingSetting, *, fixed: bo
     """Launch it in two processes. Raises `LabError` where it does not end, or says nothing."""
     given: list[str | Path] = [json.dumps(setting.model_dump()), incident.folder / MINIMAL, *["--fixed"] * fixed]
     command = [*processes.torchrun(python, 2), WORKER, *given]
-    _, log = minimal.launched(incident, command, python, 2 * incident.meta.time_limit)
+    _, log = minimal.launched(f"{incident.id}/{MINIMAL}", command, python, 2 * incident.meta.time_limit)
     told = next((json.loads(line[7:]) for line in log.splitlines() if line.startswith("RESULT {")), None)
     if told:
         ended = outcome(told["apart"], told["rounding"]) if told["apart"] else "unmet"
@@ -82,9 +82,7 @@ def differences(known: Catalog, incidents: list[Incident], environment: str, wan
         if wanted.write:
             made, described = address(known, incident, environment), venvs.describe(environment, python)
             stored = SettingRuns(environment=described, made_from=made, runs=runs)
-            path = incident.folder / SETTINGS
-            project.write_whole(path, json.dumps(stored.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
-            print(f"{label}: wrote {path.relative_to(known.root)}", flush=True)
+            minimal.store(known, incident.folder / SETTINGS, stored)
             continue
         then = incident.settings.runs if incident.settings else []
         for seen, before in zip(runs, then):
