@@ -182,6 +182,14 @@ def test_minimal_repros_that_changed_are_launched_and_some_that_are_drawn(path, 
     assert set().union(*chosen) == set(KNOWN.incidents)
 
 
+def test_of_what_a_test_repeats_all_is_repeated_that_changed_and_one_that_is_drawn():
+    names, files = ["a", "b", "c"], ["snippets/RO-0004/printed.json"]
+    assert Selection(ROOT, COMMITS[0], COMMITS[1], files).some(names, files) == names
+    assert Selection(ROOT, "", None).some(names, files) == names
+    drawn_of = [Selection(ROOT, head, COMMITS[1], ["README.md"]).some(names, files) for head in COMMITS]
+    assert {len(some) for some in drawn_of} == {1} and {name for (name,) in drawn_of} == set(names)
+
+
 def test_lanes_name_tests_that_are_there():
     for lane in Selection(ROOT, "", "base").lanes.values():
         assert lane["tests"] and all((TESTS / test).is_file() for test in lane["tests"])

@@ -1,17 +1,15 @@
 """The fix in the reader's own stack: every form that runs here is run again."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from readyonce.data import frameworks
 from readyonce.lab import framework_probe
 from support import selection
-from support.project import KNOWN, ROOT
+from support.project import KNOWN, ROOT, apart_at_most
 
 HERE = [name for name, seen in KNOWN.stack_runs.items() if seen.environment == "current"]
 
@@ -27,12 +25,11 @@ def test_it_reaches_torch(name):
 
 
 def test_its_gradient_is_one_process_s():
-    """Of a run that the commit draws; of each where everything is run."""
+    """Of a run that the commit draws; of each where they changed, or where everything is run."""
     compared = [name for name in HERE if KNOWN.stack_runs[name].gradient]
-    drawn = int(selection.git(ROOT, "rev-parse", "HEAD"), 16) % len(compared)
-    for name in compared[drawn : drawn + 1] if os.environ.get("SELECT") == "changed" else compared:
+    for name in selection.Selection.of(ROOT).some(compared, ["snippets/frameworks/runs.json"]):
         seen = framework_probe.gradient(ROOT, Path(sys.executable), *name.split())
-        assert seen.alike and seen.distance <= (0.004 if name.endswith(frameworks.ADAPTED) else 1e-6), name
+        assert seen.alike and seen.distance <= apart_at_most(name), name
 
 
 @pytest.mark.parametrize("given, seen", [("True", "reentrant"), ("False", "non-reentrant"), (None, "none")])

@@ -43,7 +43,7 @@ CHANGED_COMMANDS = 100.0  # and of commands
 OF_LANES = 2500.0
 OF_MINIMAL = 60.0  # of minimal repros, of which each takes
 EACH_MINIMAL = 24.0  # seconds: two launches, and one in another setting
-CHANGED_MINIMAL = 180.0  # and of those that changed
+CHANGED_MINIMAL = 180.0  # and of those that changed, some of which take 30 seconds more: each setting is launched
 INSTALL = 20.0  # seconds that an environment takes
 OF_MINIMALS = ("minimal", "settings", "setting_worker")  # the code that launches them
 # What tells the pages of a kind apart.
@@ -317,6 +317,13 @@ class Selection:
             changed = set(ids)
         fits = within(_in_order(self.head, dict.fromkeys(changed, EACH_MINIMAL)), CHANGED_MINIMAL)
         return {*fits, *drawn(self.head, dict.fromkeys(ids, EACH_MINIMAL), OF_MINIMAL)}
+
+    def some(self, names: Sequence[T], files: Sequence[str]) -> list[T]:
+        """All of these where everything is run, or where one of the files that tell of them changed; else one that the commit
+        draws."""
+        if self.whole or _matches_any(self.changed, files):
+            return list(names)
+        return [names[_number(self.head) % len(names)]]
 
     def pages(self, names: Iterable[str], length: Callable[[str], int]) -> list[str]:
         """The pages that a browser opens: of each kind and language the longest, of the others an eighth that the commit draws."""

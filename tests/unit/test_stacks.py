@@ -12,7 +12,7 @@ from readyonce.diagnose import engine, report
 from readyonce.pages import terminal
 from readyonce.rules import diagnose as rules
 from support.logs import error
-from support.project import KNOWN, ROOT, command
+from support.project import KNOWN, ROOT, apart_at_most, command
 
 FORMS = [
     pytest.param(name, form, id=f"{name}-{number}")
@@ -50,7 +50,7 @@ def test_gradients_are_as_near_as_the_page_says():
     """`concepts/right-gradients#frameworks` gives the largest distance."""
     for name, seen in KNOWN.stack_runs.items():
         if seen.gradient and seen.gradient.alike:
-            assert seen.gradient.distance <= (0.004 if name.endswith(frameworks.ADAPTED) else 1e-6), name
+            assert seen.gradient.distance <= apart_at_most(name), name
 
 
 def test_python_is_whole():
