@@ -15,7 +15,10 @@ import datetime
 import json
 import os
 import re
+import subprocess
 import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +27,10 @@ from readyonce.data import hashes
 from readyonce.data.catalog import Catalog
 from readyonce.data.project import write_whole
 from readyonce.data.schema import FirstGradient, Seen
-from readyonce.lab import made_from, minimal, processes, venvs
+from readyonce.lab import cleanup, made_from, processes, venvs
 from readyonce.lab.processes import LabError
 
 TIME_LIMIT = 600  # seconds for one script
-WITHOUT_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 COMPARED = re.compile(
     r"distance (\S+), ratio of lengths (\S+), cosine \S+\n.*noise of two right orders (\S+), limit (\S+)"
 )
@@ -38,7 +40,7 @@ def run(root: Path, python: Path, script: str, *words: str) -> dict[str, Any]:
     """Run a script under `watch.py` in two processes; returns what reached torch."""
     folder = _folder(root)
     command = [*processes.torchrun(python, 2), folder / "watch.py", folder / script, *words]
-    _, said = minimal.launched(script, command, python, TIME_LIMIT, WITHOUT_GPU)
+    said = _said(command, python)
     if found := re.search(r"RESULT (\{.*\})$", said, re.MULTILINE):
         result: dict[str, Any] = json.loads(found[1])
         return result
@@ -51,7 +53,7 @@ def gradient(root: Path, python: Path, script: str, *words: str) -> FirstGradien
     Raises `LabError` where they cannot be compared."""
     training = [*processes.torchrun(python, 2), _folder(root) / script, *words]
     command = [python, root / "snippets" / "guard" / "readyonce_compare.py", "--", *training]
-    _, said = minimal.launched(script, command, python, TIME_LIMIT, WITHOUT_GPU)
+    said = _said(command, python)
     if found := COMPARED.search(said):
         distance, ratio, noise, limit = map(float, found.groups())
         return FirstGradient(distance=distance, ratio=ratio, noise=noise, limit=limit, alike="  ALIKE" in said)
@@ -61,6 +63,17 @@ def gradient(root: Path, python: Path, script: str, *words: str) -> FirstGradien
 
 def _folder(root: Path) -> Path:
     return root / "snippets" / "frameworks" / "run"
+
+
+def _said(command: Sequence[str | Path], python: Path) -> str:
+    """The log of a launch, also of one that does not end: a rank may hang once all is told, as one of Axolotl's did."""
+    with cleanup.folder() as scratch:
+        with (
+            processes.running(command, python, scratch, {"CUDA_VISIBLE_DEVICES": ""}) as process,
+            suppress(subprocess.TimeoutExpired),
+        ):
+            process.wait(TIME_LIMIT)
+        return processes.log_of(scratch)
 
 
 def address(catalog: Catalog, name: str, environment: str | None) -> dict[str, str]:

@@ -44,12 +44,10 @@ def run(catalog: Catalog, incident: Incident, python: Path, fixed: bool) -> Mini
     return MinimalRun(outcome="error", error=catalog.family_of(message), said=message)
 
 
-def launched(
-    name: str, command: Sequence[str | Path], python: Path, seconds: float, variables: dict[str, str] | None = None
-) -> tuple[int, str]:
+def launched(name: str, command: Sequence[str | Path], python: Path, seconds: float) -> tuple[int, str]:
     """How a launch ended, and its log. Raises `LabError` where it has not ended so many seconds after it may have started."""
     with cleanup.folder() as scratch:
-        with processes.running(command, python, scratch, variables) as process:
+        with processes.running(command, python, scratch) as process:
             try:
                 code = process.wait(seconds + processes.START_LIMIT)
             except subprocess.TimeoutExpired:
