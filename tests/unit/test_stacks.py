@@ -53,6 +53,14 @@ def test_gradients_are_as_near_as_the_page_says():
             assert seen.gradient.distance <= apart_at_most(name), name
 
 
+def test_a_gradient_that_is_a_mean_of_means_is_told_with_its_distance():
+    (seen,) = (seen for name, seen in KNOWN.stack_runs.items() if "unequal" in name)
+    assert not seen.gradient.alike
+    for language in LANGUAGES:
+        text = KNOWN.frameworks["axolotl"].forms[0].text[language]
+        assert "average_tokens_across_devices" in text and f"{seen.gradient.distance:g}" in text
+
+
 def test_python_is_whole():
     """What is shown compiles as it stands."""
     for framework in KNOWN.frameworks.values():

@@ -61,7 +61,7 @@ def form_not_proven(catalog: Catalog) -> Iterator[Problem]:
                 if not problems and not form.reaches:
                     adapted = f"{form.run} {ADAPTED}"
                     problems += _not_reached(catalog, path, keys, adapted, key, wanted)
-                    problems += [] if form.adapted else _not_right(catalog, path, keys, adapted)
+                    problems += _not_right(catalog, path, keys, adapted)
                 yield from problems
 
 

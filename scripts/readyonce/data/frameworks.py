@@ -123,11 +123,7 @@ def proof(catalog: Catalog, form: Form | Default, language: Language, up: str) -
         if isinstance(form, Form) and adapted and adapted.gradient and run.gradient:
             link = f"{up}concepts/right-gradients.md#frameworks"
             plain, other = (f"{it.distance:g}" for it in (run.gradient, adapted.gradient))
-            parts[-1] += (
-                say("stack-right-alone", language, link=link, plain=plain, said=form.adapted[language])
-                if form.adapted
-                else say("stack-right", language, link=link, plain=plain, adapted=other)
-            )
+            parts[-1] += say("stack-right", language, link=link, plain=plain, adapted=other)
     elif form.run and (found := catalog.run_named(form.run)):
         variant = found.run.variant
         link = f"[`{variant}`]({up}incidents/{run_address(found.incident.id, variant, found.environment)})"

@@ -898,8 +898,6 @@ class Form(Versions):
     """What is to be said of it."""
     run: NonEmpty | None = None
     """A key of `runs.json`, or a run of an incident, `RO-0001/VARIANT@ENVIRONMENT`."""
-    adapted: Text | None = None
-    """What is said of it in bfloat16 with LoRA, where the gradient there was not known to be one process's."""
     sources: list[Source] = []
     """Where the framework says so."""
 

@@ -1,6 +1,7 @@
 """Axolotl's SFT with LoRA: torchrun --nproc-per-node 2 watch.py axolotl_sft.py KEY=VALUE ...
 
-Without a key it shows the default. This is what `axolotl train --launcher torchrun` starts in each process.
+Without a key it shows the default. This is what `axolotl train --launcher torchrun` starts in each process. Each answer has as
+many tokens as the others, unless the first word is `unequal`: Axolotl takes the mean of the ranks' means.
 """
 
 import json
@@ -36,7 +37,9 @@ def main():
     os.chdir(tempfile.mkdtemp())  # Axolotl takes a model for MPT where its path has these letters: so it is relative
     tokenizer.save_pretrained("model")
     model.save_pretrained("model")
-    rows = [{"instruction": ask, "input": "", "output": answer} for ask, answer in sums]
+    unequal = sys.argv[1:2] == ["unequal"]
+    chosen = sums if unequal else sums[5:10]
+    rows = [{"instruction": ask, "input": "", "output": answer} for ask, answer in chosen]
     Path("sums.jsonl").write_text("\n".join(map(json.dumps, rows)))
     settings = """
 base_model: model
@@ -54,6 +57,7 @@ micro_batch_size: 1
 gradient_accumulation_steps: 1
 max_steps: 2
 num_epochs: 1
+seed: 1
 optimizer: adamw_torch
 learning_rate: 0.001
 save_strategy: "no"
@@ -63,7 +67,7 @@ lora_o_kernel: false
 gradient_checkpointing: true
 """
     settings += f"bf16: true\nmax_grad_norm: {CLIP}\n" if ADAPTED else "bf16: false\n"
-    settings += "".join(it.replace("=", ": ", 1) + "\n" for it in sys.argv[1:])
+    settings += "".join(it.replace("=", ": ", 1) + "\n" for it in sys.argv[1 + unequal :])
     Path("train.yaml").write_text(settings)
     sys.argv = sys.argv[:1]
     do_cli("train.yaml")
