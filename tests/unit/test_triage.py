@@ -311,6 +311,13 @@ def test_they_agree_whatever_stands_before_an_error(before):
             1,
         ),
         (["attempt_0/0/stderr.log", "attempt_0/1/stderr.log.gz"], 1),
+        # The folder of the attempt under another name; numbers that are no ranks, and one alone.
+        (["x/failed/0/stderr.log", "x/failed/0/stdout.log", "x/failed/1/stderr.log.gz"], 1),
+        (["0/stderr.log", "1/stderr.log", "2/error.json"], 1),
+        (["x/a/0/stderr.log", "x/a/1/stderr.log", "x/b/0/stderr.log", "x/b/1/stderr.log"], 2),
+        (["x/2024/stderr.log", "x/2025/stderr.log"], 2),
+        (["x/0/stderr.log", "x/2/stderr.log", "y/0/stderr.log"], 3),
+        (["x/0/train.log", "x/1/train.log"], 2),
         (["x/a/attempt_0/0/stderr.log", "x/a copy/attempt_0/0/stderr.log"], 2),
         (["x/run_baseline/attempt_0/0/stderr.log", "x/run_improved/attempt_0/0/stderr.log"], 2),  # no random parts
         (["x/run_20250311/attempt_0/0/stderr.log", "x/run_20250312/attempt_0/0/stderr.log"], 2),
@@ -362,10 +369,10 @@ STOPS = "Traceback (most recent call last):\n{}\n"
 LOST = STOPS.format("RuntimeError: Connection closed by peer [127.0.0.1]:1")
 
 
-def of_torchrun(folder, first=0, size=4, fails=None, labelled=True):
+def of_torchrun(folder, first=0, size=4, fails=None, labelled=True, attempt="/attempt_0"):
     """The files of one host's torchrun in a folder; the rank that fails is counted over all hosts."""
     return {
-        f"{folder}/attempt_0/{local}/{name}": (
+        f"{folder}{attempt}/{local}/{name}": (
             "".join(f"[rank{first + local}]: {line}" if labelled else line for line in text.splitlines(keepends=True))
         ).encode()
         for local in range(size)
@@ -391,10 +398,11 @@ def of_torchrun(folder, first=0, size=4, fails=None, labelled=True):
         ["gpu-z.zip", "gpu-a.zip"],
     ],
 )
-def test_a_job_is_one_whatever_its_folder_is_called(hosts):
+@pytest.mark.parametrize("attempt", ["/attempt_0", ""], ids=["attempt", "renamed"])
+def test_a_job_is_one_whatever_its_folder_is_called(hosts, attempt):
     files = {}
     for number, host in enumerate(hosts):
-        files |= of_torchrun(host, 4 * number, fails=4 * len(hosts) - 1)
+        files |= of_torchrun(host, 4 * number, fails=4 * len(hosts) - 1, attempt=attempt)
     (answer,) = triage(files)
     assert (answer.layout, answer.outcome, answer.first.rank) == ("torchrun", "failed", 4 * len(hosts) - 1)
     assert [it.rank for it in answer.ranks] == [*range(4 * len(hosts))]

@@ -40,9 +40,9 @@ class Job:
 LONGEST = 1024  # letters of a name that is looked into: an archive may hold any, and the patterns take their square
 
 # torchrun --log-dir: LOG_DIR/RUN-ID_RANDOM/attempt_N/LOCAL_RANK/stderr.log
-_TORCHRUN = re.compile(
-    r"(?:^|/)attempt_(?P<attempt>\d{1,9})/(?P<local>\d{1,9})/(?:stdout\.log|stderr\.log|error\.json)(?:\.(?:gz|zst))?$"
-)
+_OF_RANK = r"(?P<local>\d{1,9})/(?:stdout\.log|stderr\.log|error\.json)(?:\.(?:gz|zst))?$"
+_TORCHRUN = re.compile(rf"(?:^|/)attempt_(?P<attempt>\d{{1,9}})/{_OF_RANK}")
+_COPIED = re.compile(rf"(?P<folder>^|.*/){_OF_RANK}")  # the folder of an attempt under another name
 # The random part as tempfile makes it. A word or a date of eight signs is a name that somebody gave.
 _RUN = re.compile(r"(?P<run>.+)_(?=[0-9_]*[a-z])(?=[a-z]*[0-9_])[a-z0-9_]{8}$")
 _OF_NODE = re.compile(
@@ -82,6 +82,8 @@ def place(name: str) -> Place:
     if found := _TORCHRUN.search(name):
         job, node = _of_torchrun(name[: found.start()])
         return Place("torchrun", job, local=int(found["local"]), attempt=int(found["attempt"]), node=node)
+    if found := _COPIED.match(name):
+        return Place("torchrun", found["folder"].rstrip("/") or ".", local=int(found["local"]), attempt=0)
     if found := _ASCEND.match(name):
         above = found["above"].rstrip("/")
         host = _OF_NODE.search(above)
@@ -152,12 +154,17 @@ def jobs(
     for name, placed in places.items():
         groups[placed.job][name] = placed
     for key, group in list(groups.items()):
-        # Names that end in numbers are many things; a launcher counts its tasks from zero.
+        # Names that end in numbers are many things; a launcher counts its tasks from zero, and so do folders of ranks.
         ranked = {file.rank for file in group.values() if file.layout == "slurm" and file.rank is not None}
-        if ranked and (0 not in ranked or len(ranked) < 2):
+        copied = [name for name, file in group.items() if file.layout == "torchrun" and not _TORCHRUN.search(name)]
+        ranks = {group[name].local for name in copied}
+        doubtful = list(group) if ranked and (0 not in ranked or len(ranked) < 2) else []
+        doubtful += copied if ranks != set(range(len(ranks))) or len(ranks) == 1 else []
+        for name in doubtful:
+            del group[name]
+            groups[name][name] = Place("file", name)
+        if not group:
             del groups[key]
-            for name in group:
-                groups[name][name] = Place("file", name)
     _join_hosts(groups, offsets or {})
     _join_by_communicators(groups, communicators or {})
     below: dict[str, set[str]] = defaultdict(set)  # folder → the jobs in it
@@ -231,7 +238,8 @@ def _folders(group: Mapping[str, Place], offsets: Mapping[str, int]) -> list[_Fo
     for name, placed in group.items():
         if placed.layout != "torchrun" or placed.node or placed.local is None:
             return []
-        path = name.rsplit("/", 3)[0] if name.count("/") > 2 else ""
+        above = 3 if _TORCHRUN.search(name) else 2  # a folder of an attempt that was renamed is the job's own
+        path = name.rsplit("/", above)[0] if name.count("/") >= above else ""
         folder = found.setdefault(path, _Folder(path))
         folder.files[name] = placed
         folder.size = max(folder.size, placed.local + 1)
