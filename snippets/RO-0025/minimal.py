@@ -23,7 +23,8 @@ inputs, targets = torch.randn(UPDATES, ranks, 3, 8), torch.randn(UPDATES, ranks,
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 if "--fixed" in sys.argv:
     # --8<-- [start:fixed]
-    scheduler = falling(optimizer, UPDATES * accelerator.num_processes)  # accelerate steps it once for each process
+    # a prepared scheduler is stepped once for each process
+    scheduler = falling(optimizer, UPDATES * accelerator.num_processes)
     # --8<-- [end:fixed]
 else:
     # --8<-- [start:fails]

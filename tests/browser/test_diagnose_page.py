@@ -202,6 +202,28 @@ def test_what_is_all_that_a_launch_shows_is_not_folded(page):
     assert it.is_visible(".ro-level-note") and not it.query_selector(".ro-level-warning")
 
 
+def test_a_launch_without_a_finding_names_what_tells_the_rest(page):
+    it = page()
+    it.fill("#ro-log", NOT)
+    told = answered(it)
+    assert "every run that fits trains right" in told and "your own code" in told
+    links = it.eval_on_selector_all(".ro-answer li a", "links => links.map(link => [link.textContent, link.href])")
+    assert [text.partition(" -- ")[0] for text, _ in links] == [
+        "python -m readyonce_guard",
+        "python -m readyonce_compare",
+    ]
+    assert [re.search(r"(guard[\w-]*)/", href)[1] for _, href in links] == ["guard", "guard-compare"]
+
+
+def test_an_error_of_other_causes_leads_to_its_steps(page):
+    it = page()
+    it.fill("#ro-log", "[rank3]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5) ran for 1800010 ms\n")
+    assert "Causes, steps and commands" in answered(it)
+    it.get_by_role("link", name="Causes, steps and commands").click()
+    it.wait_for_selector("h1")
+    assert "/errors/look-alikes/nccl-watchdog" in it.url and it.locator("article pre").count() >= 3
+
+
 @pytest.mark.parametrize(
     "text, kind",
     [

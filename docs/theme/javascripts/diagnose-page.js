@@ -348,6 +348,7 @@
       } else {
         if (kind === "look-alike" && !incidents.length) answer.append(element("p", say("look-alike"), "ro-small"));
         answer.append(element("p", engine.adviceOf(say, family, language)));
+        if (!fix) answer.append(element("p", [linked(say("steps"), error)]));
       }
       if (fix) showFix(fix);
       if (kind === "known" && incidents.length) answer.append(element("p", [linked(say("cases"), error, "#cases")]));
@@ -419,6 +420,13 @@
         const fold = element("details", [element("summary", tell("folded", notes.length)), ...notes.map(finding), ...guard], "ro-fold");
         fold.open = notes.length === findings.length; // they are all that there is to say
         answer.append(fold);
+      }
+      if (several && !notes.length && links.has("guard") && links.has("guard-compare")) {
+        const told = (key) => tell(key).trim().split(/\s{2,}/).join(tell("colon"));
+        answer.append(element("p", tell("of-unknown")), element("ul", [
+          element("li", [linked(told("of-run-guard"), "guard")]),
+          element("li", [linked(told("of-run-compare"), "guard-compare")]),
+        ]));
       }
       if (findings.some(({ versions }) => versions)) answer.append(element("p", tell("versions-not-known")));
       answer.append(element("p", tell("alone"), "ro-small"));

@@ -941,6 +941,8 @@ class FrameworkFile(Model):
     """With several in a log, the highest is the reader's."""
     package: NonEmpty | None = None
     """As its registry names it."""
+    product: Title | None = None
+    """What the package is called, if the title names a part of it."""
     logs: list[NonEmpty] = []
     """By any of these a log shows it."""
     commands: list[NonEmpty] = []

@@ -60,7 +60,8 @@ class Overview(Page):
             if not defaults and base:
                 defaults.append(self.say("affected-as", base.title[self.language]))
             if defaults or incidents:
-                rows.append([framework.title[self.language], "<br>".join(defaults), "<br>".join(incidents)])
+                name = (framework.product or framework.title)[self.language]
+                rows.append([name, "<br>".join(defaults), "<br>".join(incidents)])
         listed = table([self.head("framework", "affected-default", "affected-by"), *rows], "ro-stack ro-wide-2")
         return sections(runs=self._repeated(), table=listed)
 
