@@ -24,8 +24,6 @@ import deepspeed
 
 if not torch.accelerator.is_available():
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
-
-
 dist.set_debug_level(dist.DebugLevel.DETAIL)  # ranks whose collectives differ raise; without it gloo aborts the process
 LINEAR = nn.functional.linear  # ZeRO-3 replaces it for the rest of the process
 
@@ -153,7 +151,8 @@ class Model(nn.Module):
         for tower in rest:
             if way == "no-grad":
                 with torch.no_grad():
-                    out = out + 0.0 * tower(torch.zeros_like(x))
+                    blank = tower(torch.zeros_like(x))
+                out = out + 0.0 * blank
             elif way == "sum-in-place":
                 out = out + 0.0 * sum(p.sum() for p in tower.parameters())
         return self.loss(out)
