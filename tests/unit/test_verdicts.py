@@ -142,9 +142,21 @@ def test_who_is_sent_to_zero_1_or_2_is_told_that_ranks_have_to_run_the_same_modu
 
 def test_ranks_that_run_different_modules_train_wrong_under_zero_1_and_2_and_stay_equal():
     apart = [it for it in KNOWN.observed if it.facts.get("gradient_order") == "other-modules"]
-    ends = {it.facts["strategy"]: it.run.outcome for it in apart}
-    assert ends == {"ddp": "match", "zero-0": "match", "zero-1": "diverge", "zero-2": "diverge", "zero-3": "match"}
-    assert {it.run.rank_spread for it in apart if not it.incident.short} == {0.0}
+    ends = {(it.facts["strategy"], it.filled["rank_sizes"], it.facts.get("leaf", False)): it.run.outcome for it in apart}
+    assert ends == {
+        ("ddp", "equal", False): "match",
+        ("zero-0", "equal", False): "match",
+        ("zero-0", "unequal", False): "match",
+        ("zero-1", "equal", False): "diverge",
+        ("zero-1", "unequal", False): "error",
+        ("zero-2", "equal", False): "diverge",
+        ("zero-2", "unequal", False): "error",
+        ("zero-3", "equal", False): "error",
+        ("zero-3", "unequal", False): "error",
+        ("zero-3", "equal", "parent"): "match",
+        ("zero-3", "unequal", "parent"): "match",
+    }
+    assert {it.run.rank_spread for it in apart if it.run.outcome != "error"} == {0.0}
 
 
 def test_only_first_in_the_block_does_zero_grad_lose_gradients():
