@@ -398,9 +398,12 @@ def _with_guard(runs: list[Run], said: dict[str, dict[str, Any] | None]) -> list
 
 
 def rewrite_facts(known: Catalog, say: Callable[[str], None] = print) -> None:
-    """A word of the vocabulary changed: the runs need not be run again for it."""
+    """A word of the vocabulary changed: the runs need not be run again for it. Evidence that has no address of it is left."""
     for incident in known.incidents.values():
         for name, evidence in (incident.evidence | incident.elsewhere).items():
+            stored = evidence.made_from or {}
+            if stored.get(made_from.FACTS) in (None, made_from.address(known, incident, evidence).get(made_from.FACTS)):
+                continue
             own = venvs.folder(known.root, name) / "bin" / "python"
             python = own if own.is_file() else venvs.interpreter(known.root, "current", say)
             variants = [incident.variants[run.variant] for run in evidence.runs]
