@@ -4,6 +4,7 @@ Each case edits a copy of the project. That CI runs again what was edited by han
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,11 @@ def test_a_commit_that_evidence_names_has_the_files_of_its_address(root, tmp_pat
             then = tmp_path / name
             then.write_text(git(root, "show", f"{one.commit}:snippets/{incident.id}/{name}"), encoding="utf-8")
             assert hashes.of_file(then) == one.made_from[name], (incident.id, name)
+
+
+def test_no_module_of_the_lab_is_called_as_a_library_of_an_environment(root):
+    """The worker's folder stands first on the path of what it runs: `requests.py` in it would hide the library."""
+    locks = [*(root / "snippets/environments/locks").glob("*.txt"), root / "tests/requirements.txt"]
+    libraries = {re.split(r"[=\[ ]", line)[0] for path in locks for line in path.read_text("utf-8").splitlines()}
+    assert "requests" in libraries
+    assert not {path.stem for path in (root / "scripts/readyonce/lab").glob("*.py")} & libraries

@@ -142,7 +142,9 @@ def test_who_is_sent_to_zero_1_or_2_is_told_that_ranks_have_to_run_the_same_modu
 
 def test_ranks_that_run_different_modules_train_wrong_under_zero_1_and_2_and_stay_equal():
     apart = [it for it in KNOWN.observed if it.facts.get("gradient_order") == "other-modules"]
-    ends = {(it.facts["strategy"], it.filled["rank_sizes"], it.facts.get("leaf", False)): it.run.outcome for it in apart}
+    ends = {
+        (it.facts["strategy"], it.filled["rank_sizes"], it.facts.get("leaf", False)): it.run.outcome for it in apart
+    }
     assert ends == {
         ("ddp", "equal", False): "match",
         ("zero-0", "equal", False): "match",

@@ -12,7 +12,7 @@ from readyonce.cli.output import DIFFERENT, GOOD, count, progress, say, usage
 from readyonce.data import catalog, changes, overlay
 from readyonce.data.catalog import Catalog, Incident, Variant
 from readyonce.data.terminal import printable
-from readyonce.lab import counts, requests, venvs, verify
+from readyonce.lab import counts, tasks, venvs, verify
 from readyonce.lab.processes import LabError, Observation
 
 
@@ -32,8 +32,8 @@ def _known() -> Catalog:
 @_told_in_a_sentence()
 def run(options: argparse.Namespace) -> int:
     known = _known()
-    (incident,) = requests.incidents(known, [options.id])
-    variants = requests.variants(incident, options.environment, options.variant)
+    (incident,) = tasks.incidents(known, [options.id])
+    variants = tasks.variants(incident, options.environment, options.variant)
     python = venvs.interpreter(known.root, options.environment, say)
     if options.variant:
         return _run_one(known, incident, variants[options.variant], python, options)
@@ -50,15 +50,15 @@ def run(options: argparse.Namespace) -> int:
 
     if repros := sum(not variant.is_command for variant in variants.values()):
         print(f"{count(repros, 'variant')} in one launch ...", flush=True)
-    requests.run_all(known, incident, variants.values(), python, show)
+    tasks.run_all(known, incident, variants.values(), python, show)
     return GOOD if good else DIFFERENT
 
 
 def _run_one(known: Catalog, incident: Incident, variant: Variant, python: Path, options: argparse.Namespace) -> int:
-    result, declared = requests.run(known, incident, variant, python), variant.declared[options.environment]
+    result, declared = tasks.run(known, incident, variant, python), variant.declared[options.environment]
     unexplained = result.error is None and result.outcome == "error"
     print(printable(result.log if options.log or unexplained else result.message or ""))
-    print(requests.sentence(result, variant))
+    print(tasks.sentence(result, variant))
     agrees = result.agrees_with(declared)
     print("That is the declared outcome." if agrees else f"The declared outcome is another: {declared}.")
     return GOOD if agrees else DIFFERENT
@@ -67,17 +67,17 @@ def _run_one(known: Catalog, incident: Incident, variant: Variant, python: Path,
 @_told_in_a_sentence()
 def verify_(options: argparse.Namespace) -> int:
     known = _known()
-    incidents = requests.incidents(known, options.ids)
+    incidents = tasks.incidents(known, options.ids)
     if options.environment == "newest":
         return _verify_newest(known, incidents, options)
     if options.report:
         raise usage("--report belongs to `--environment newest`")
-    environments = requests.environments(incidents, options.environment)
+    environments = tasks.environments(incidents, options.environment)
     wanted = verify.Wanted(
         options.write, options.isolated, options.missing, options.stale, options.guard, say, progress
     )
     number = 0
-    for difference in requests.differences(known, incidents, environments, wanted, options.on):
+    for difference in tasks.differences(known, incidents, environments, wanted, options.on):
         print(printable(difference), file=sys.stderr, flush=True)
         number += 1
     if options.write:
@@ -107,7 +107,7 @@ def _verify_newest(known: Catalog, incidents: list[Incident], options: argparse.
 @_told_in_a_sentence()
 def count_(options: argparse.Namespace) -> int:
     known = _known()
-    for name, environment, python, found in requests.counted(known, options.name, options.environment, say):
+    for name, environment, python, found in tasks.counted(known, options.name, options.environment, say):
         numbers = ", ".join(f"{counted.setting} {counted.count} of {counted.of}" for counted in found)
         print(f"{name} in {environment}: {numbers}", flush=True)
         if options.write:

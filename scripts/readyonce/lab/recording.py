@@ -65,8 +65,7 @@ def facts_of(
             [python, processes.WORKER, "--facts", *files],
             capture_output=True,
             text=True,
-            # Without the worker's own folder in front: a module in it is called `requests`, as a library is.
-            env=processes.environment_of(python.parent) | {"PYTHONSAFEPATH": "1"},
+            env=processes.environment_of(python.parent),
         )
         if done.returncode:
             raise LabError(f"{incident.id}: its repros do not tell their facts\n{done.stderr[-3000:]}")
