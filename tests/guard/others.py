@@ -54,7 +54,7 @@ def asked():
 
 
 def rank(check, results, file, *variants):
-    sys.path.insert(0, str(ROOT / "scripts" / "readyonce"))
+    sys.path.insert(0, str(ROOT / "scripts" / "readyonce" / "lab"))
     import torch
     import torch.distributed as dist
     import worker
