@@ -209,7 +209,7 @@ def test_each_framework_has_a_row_that_says_what_its_defaults_came_to(built, kno
     for framework in known.frameworks.values():
         if not (framework.defaults or framework.base):
             continue
-        defaults, by = rows[framework.title[language]]
+        defaults, by = rows[(framework.product or framework.title)[language]]
         told = re.findall(r'ro-chip ro-\w+">(.*?)</span>', defaults)
         assert told == [AT_RISK[language][it.value not in silent] for it in framework.defaults], framework.framework
         for default in framework.defaults:
@@ -218,8 +218,9 @@ def test_each_framework_has_a_row_that_says_what_its_defaults_came_to(built, kno
         for entry in incident.meta.affected:
             for framework in known.frameworks.values():
                 if framework.package and framework.package.lower() == entry.package.lower():
-                    name, link = framework.title[language], f">{incident.id}</a>"
-                    same = [it.title[language] for it in known.frameworks.values() if it.package == framework.package]
+                    name, link = (framework.product or framework.title)[language], f">{incident.id}</a>"
+                    alike = [it for it in known.frameworks.values() if it.package == framework.package]
+                    same = [(it.product or it.title)[language] for it in alike]
                     assert any(link in rows[it][1] for it in same if it in rows), (name, incident.id)
 
 

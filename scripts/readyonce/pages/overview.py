@@ -18,6 +18,7 @@ from readyonce.pages.page import IN_ONE_LIST, Page, lead_from
 
 REPEATED = "repeated"  # of the decision table: the use that reentrant checkpointing does not bear
 LATELY = 20  # rows on the page of what changed
+LONGEST_CONDITION = 90  # letters that stand below a claim in the list of all; a longer one stands at the claim
 
 
 class Overview(Page):
@@ -196,13 +197,18 @@ class Overview(Page):
                 cost = entry.note if kind == "depends" else None
                 given = entry.when.text if entry.when else entry.why or cost
                 text = given[self.language] if given and kind in ("depends", "open") else ""
-                tells = self.fitting if judgement.verdict == {"no": "holds"}.get(kind, kind) else self.verdict
+                if text and entry.row and entry.row.only_if:  # the same in a few words
+                    text = self.say("only-if", entry.row.only_if[self.language])
+                proof = f"incidents/{incident.id}/claims.md#claim-{name}"
+                told = self.fitting(judgement, proof, "fitting")
+                if judgement.verdict != {"no": "holds"}.get(kind, kind):
+                    told = f"{self.chip(judgement.verdict)} {told}"
                 claim = self.fill(
                     "advice.md",
                     text=entry.text[self.language],
                     id=f"{incident.id}-claim-{name}",
-                    verdict=tells(judgement, f"incidents/{incident.id}/claims.md#claim-{name}"),
-                    under=first_sentence(text),
+                    verdict=told,
+                    under=under if len(under := first_sentence(text)) <= LONGEST_CONDITION else "",
                 )
                 claim = lead_from(claim, f"incidents/{incident.id}.md", "incidents")
                 parts[kind].setdefault(incident.id, []).append(claim)
@@ -215,7 +221,7 @@ class Overview(Page):
             short = self.catalog.incidents[id].meta.short[self.language]
             folds.append(
                 f'<details class="ro-said" id="{kind}-{id}" markdown>\n<summary>{id} · {short} · {len(claims)}</summary>\n\n'
-                f"[{id}](incidents/{id}.md)\n\n{chr(10).join(claims)}\n</details>\n"
+                f"{chr(10).join(claims)}\n</details>\n"
             )
         return '<div class="ro-saids" markdown>\n\n' + "\n".join(folds) + "\n</div>\n"
 

@@ -93,9 +93,9 @@ class Page:
         """In one word, and the runs that fit; with `proof`, they lead there."""
         return f"{self.chip(judgement.verdict)} {self.fitting(judgement, proof)}".rstrip()
 
-    def fitting(self, judgement: Judgement, proof: str | None = None) -> str:
+    def fitting(self, judgement: Judgement, proof: str | None = None, words: str = "count") -> str:
         """How many of the runs that fit are as the claim says; with `proof`, the words lead there."""
-        count = self.say("count", len(judgement.right), len(judgement.runs)) if judgement.runs else ""
+        count = self.say(words, len(judgement.right), len(judgement.runs)) if judgement.runs else ""
         if proof:
             return f"[{count or self.say('its-proof')}]({proof})"
         return count
