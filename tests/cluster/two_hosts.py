@@ -92,8 +92,10 @@ def run(known: catalog.Catalog, observed: catalog.Observed, names: list[str]) ->
         result = json.loads(results[-1])
         return replace(seen, **{key: result.get(key) for key in ("outcome", "gradient_error", "rank_spread")})
     by_family = {known.family_of(message): message for message in map(processes.message_in, logs)}
+    # What the other rank says of the lost one is no cause; of two causes it is none.
     families = [family for family in by_family if family]
-    family = families[0] if len(families) == 1 else None  # else it is of none
+    causes = [family for family in families if known.families[family].yields != "consequence"] or families
+    family = causes[0] if len(causes) == 1 else None
     return replace(
         seen, error=family, message=by_family[family] if family in by_family else "\n".join(by_family.values())
     )

@@ -54,11 +54,14 @@ def test_facts_are_those_that_are_seen(launched, known, incident, variant):
     run, (observed, watched) = known.incidents[incident].run(variant, "current"), launched
     told = run.facts
     if (incident, variant) not in watched:
-        assert observed[incident, variant].log  # it ran alone, as does what stalls or kills a launch
+        # It ran alone, as does what stalls or kills a launch, or its error broke the group.
+        assert observed[incident, variant].log or observed[incident, variant].error
         return
     if told["strategy"] == "single" or variant.startswith("single-process"):
         return
     seen = watched[incident, variant]
+    if seen.get("accumulation") == 1 and told.get("synced") == "by-deepspeed":
+        del seen["accumulation"]  # the configuration's: the loop accumulates by itself
     for name in ("strategy", "find_unused", "static_graph", "overlap", "buckets", "accumulation"):
         if name in seen and not told["strategy"].startswith("fsdp"):
             assert told.get(name, seen[name]) == seen[name], name
