@@ -12,7 +12,7 @@ import pytest
 from readyonce.check import evidence
 from readyonce.data import catalog, hashes
 from readyonce.data.reading import Problem
-from readyonce.lab import made_from
+from readyonce.lab import made_from, verify
 from readyonce.pages.lab_book import LabBook
 from support.project import KNOWN, copy_of, edit
 from support.selection import git
@@ -148,6 +148,32 @@ def test_word_of_the_vocabulary_needs_no_run(one, edited):
         "snippets/facts.yml", "    tower: {en: vision", "    turret: {en: a turret, zh: 炮塔}\n    tower: {en: vision"
     )
     assert set(told(one).values()) == {("it was stored with another facts", "Run `readyonce facts --write`.")}
+
+
+def test_facts_are_read_anew_in_the_releases_that_the_runs_had(one, edited, monkeypatch):
+    """A repro's settings may come to something else in another release; what did not change is not read."""
+    old, word = "transformers-4.46.3", "average_tokens:\n"
+    vocabulary = (one / "snippets/facts.yml").read_text(encoding="utf-8").partition(f"\n{word}")[2]
+    first = next(line for line in vocabulary.splitlines() if line.startswith("    "))
+    edited("snippets/facts.yml", first + "\n", f"{first}\n    third: {{en: a third way, zh: 第三种}}\n")
+    known, asked, written = catalog.load(one).require_sound(), [], []
+    stale = {
+        (incident.id, name)
+        for incident in known.incidents.values()
+        for name, stored in incident.evidence.items()
+        if made_from.FACTS in made_from.differences(known, incident, stored)
+    }
+    assert ("RO-0007", old) in stale and ("RO-0001", "current") not in stale
+
+    def facts_of(_, incident, variants, python, versions):
+        name = next(name for name, it in incident.evidence.items() if it.environment.versions == versions)
+        return {variant.name: incident.run(variant.name, name).facts for variant in variants}
+
+    monkeypatch.setattr(verify.venvs, "interpreter", lambda root, name, say: asked.append(name) or Path(name))
+    monkeypatch.setattr(verify.recording, "facts_of", facts_of)
+    monkeypatch.setattr(verify.recording, "write", lambda incident, it: written.append(it) or incident.record("x"))
+    verify.rewrite_facts(known)
+    assert sorted(asked) == sorted(name for _, name in stale) and len(written) == len(stale)
 
 
 def test_word_that_no_run_tells(one, edited):

@@ -80,6 +80,12 @@ def commit(catalog: Catalog, incident: Incident) -> str | None:
     return head.stdout.strip() if known else None
 
 
+def addressed(catalog: Catalog, incident: Incident, evidence: Evidence) -> Evidence:
+    """Evidence that cannot be run again here, with its address and the commit that has the files of it."""
+    found = {"made_from": address(catalog, incident, evidence), "commit": commit(catalog, incident)}
+    return evidence.model_copy(update=found)
+
+
 def beside(catalog: Catalog, incident: Incident, stored: Evidence, evidence: Evidence) -> dict[str, str]:
     """The address of stored runs with new ones beside them: what is told of the stored ones stays as old as it is."""
     old = {name: stored.made_from[name] for name in WITHOUT_A_RUN if stored.made_from and name in stored.made_from}

@@ -316,9 +316,7 @@ def _store(
     if (on_gpu := [part.one_device for part in parts if part.one_device]) and len(on_gpu) == len(parts):
         runs = _in_order(incident, [run for partial in on_gpu for run in partial.runs])
         one_device = on_gpu[0].model_copy(update={"runs": runs})
-        one_device.made_from = made_from.address(known, incident, one_device)
-        one_device.commit = made_from.commit(known, incident)
-        written = recording.write(incident, one_device)
+        written = recording.write(incident, made_from.addressed(known, incident, one_device))
         print(f"{label}: wrote {written.relative_to(known.root)}", flush=True)
     return []
 
@@ -401,11 +399,11 @@ def rewrite_facts(known: Catalog, say: Callable[[str], None] = print) -> None:
     """A word of the vocabulary changed: the runs need not be run again for it. Evidence that has no address of it is left."""
     for incident in known.incidents.values():
         for name, evidence in (incident.evidence | incident.elsewhere).items():
-            stored = evidence.made_from or {}
-            if stored.get(made_from.FACTS) in (None, made_from.address(known, incident, evidence).get(made_from.FACTS)):
+            changed = made_from.differences(known, incident, evidence)
+            if made_from.FACTS not in changed or made_from.FACTS not in (evidence.made_from or {}):
                 continue
-            own = venvs.folder(known.root, name) / "bin" / "python"
-            python = own if own.is_file() else venvs.interpreter(known.root, "current", say)
+            # In its own releases: what a repro's settings come to may depend on them.
+            python = venvs.interpreter(known.root, name if name in incident.evidence else "current", say)
             variants = [incident.variants[run.variant] for run in evidence.runs]
             facts = recording.facts_of(known, incident, variants, python, evidence.environment.versions)
             runs = [run.model_copy(update={"facts": facts[run.variant]}) for run in evidence.runs]
