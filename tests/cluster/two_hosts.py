@@ -18,7 +18,7 @@ from pathlib import Path
 
 from readyonce.data import catalog
 from readyonce.data.schema import Evidence
-from readyonce.lab import cleanup, processes, recording, venvs
+from readyonce.lab import cleanup, made_from, processes, recording, venvs
 
 ENVIRONMENT = "two-hosts"
 PORT = 29500  # each pair has its own network
@@ -114,7 +114,8 @@ def main() -> None:
     for id, runs in seen.items():
         incident = known.incidents[id]
         facts = {name: here.facts for name in runs if (here := incident.run(name, "current"))}
-        recording.write(incident, Evidence(environment=environment, runs=recording.summarise([], runs, facts)[0]))
+        evidence = Evidence(environment=environment, runs=recording.summarise([], runs, facts)[0])
+        recording.write(incident, made_from.addressed(known, incident, evidence))
 
 
 if __name__ == "__main__":
