@@ -422,10 +422,10 @@
         answer.append(fold);
       }
       if (several && !notes.length && links.has("guard") && links.has("guard-compare")) {
-        const told = (key) => tell(key).trim().split(/\s{2,}/).join(tell("colon"));
+        const command = (key) => tell(key).trim().split(/\s{2,}/).join(tell("colon"));
         answer.append(element("p", tell("of-unknown")), element("ul", [
-          element("li", [linked(told("of-run-guard"), "guard")]),
-          element("li", [linked(told("of-run-compare"), "guard-compare")]),
+          element("li", [linked(command("of-run-guard"), "guard")]),
+          element("li", [linked(command("of-run-compare"), "guard-compare")]),
         ]));
       }
       if (findings.some(({ versions }) => versions)) answer.append(element("p", tell("versions-not-known")));

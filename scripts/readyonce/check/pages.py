@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from readyonce.check.sources import pages
 from readyonce.data import articles
 from readyonce.data.articles import Page
 from readyonce.data.catalog import Catalog
+from readyonce.data.markup import columns
 from readyonce.data.project import LANGUAGES
 from readyonce.data.reading import CatalogError, Keys, Problem
 
@@ -65,9 +65,8 @@ def description_too_wide(catalog: Catalog) -> Iterator[Problem]:
     """
 
     def problems(path: Path, keys: int | Keys, text: str) -> Iterator[Problem]:
-        columns = sum(1 + (unicodedata.east_asian_width(it) in "WFA") for it in text)
-        if columns > 160:
-            what = f"a search engine cuts it at 160 columns, and it has {columns}"
+        if (width := columns(text)) > 160:
+            what = f"a search engine cuts it at 160 columns, and it has {width}"
             yield catalog.problem(path, keys, what, "Shorten it; a Chinese character takes two columns.")
 
     for incident in catalog.incidents.values():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 
 from readyonce.data.project import Language
@@ -24,6 +25,11 @@ def code(text: str) -> str:
 def without_links(text: str) -> str:
     """The text with the words of each link alone."""
     return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text)
+
+
+def columns(text: str) -> int:
+    """How wide a text is, in columns: a Chinese character takes two."""
+    return sum(1 + (unicodedata.east_asian_width(it) in "WFA") for it in text)
 
 
 def cite(source: Source, language: Language) -> str:

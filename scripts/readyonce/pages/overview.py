@@ -10,7 +10,7 @@ from readyonce.data.catalog import Incident
 from readyonce.data.conditions import value_in_words
 from readyonce.data.frameworks import versions_of
 from readyonce.data.links import run_address
-from readyonce.data.markup import chip, code, number, percent, sections, table
+from readyonce.data.markup import chip, code, columns, number, percent, sections, table, without_links
 from readyonce.data.schema import SILENT, Change, Default
 from readyonce.data.verdicts import judge
 from readyonce.pages.lab_book import wrong
@@ -18,7 +18,7 @@ from readyonce.pages.page import IN_ONE_LIST, Page, lead_from
 
 REPEATED = "repeated"  # of the decision table: the use that reentrant checkpointing does not bear
 LATELY = 20  # rows on the page of what changed
-LONGEST_CONDITION = 90  # letters that stand below a claim in the list of all; a longer one stands at the claim
+LONGEST_CONDITION = 140  # columns that stand below a claim in the list of all; a longer one stands at the claim
 
 
 class Overview(Page):
@@ -200,15 +200,16 @@ class Overview(Page):
                 if text and entry.row and entry.row.only_if:  # the same in a few words
                     text = self.say("only-if", entry.row.only_if[self.language])
                 proof = f"incidents/{incident.id}/claims.md#claim-{name}"
-                told = self.fitting(judgement, proof, "fitting")
+                verdict = self.fitting(judgement, proof, "fitting")
                 if judgement.verdict != {"no": "holds"}.get(kind, kind):
-                    told = f"{self.chip(judgement.verdict)} {told}"
+                    verdict = f"{self.chip(judgement.verdict)} {verdict}"
+                condition = first_sentence(text)
                 claim = self.fill(
                     "advice.md",
                     text=entry.text[self.language],
                     id=f"{incident.id}-claim-{name}",
-                    verdict=told,
-                    under=under if len(under := first_sentence(text)) <= LONGEST_CONDITION else "",
+                    verdict=verdict,
+                    under=condition if columns(without_links(condition)) <= LONGEST_CONDITION else "",
                 )
                 claim = lead_from(claim, f"incidents/{incident.id}.md", "incidents")
                 parts[kind].setdefault(incident.id, []).append(claim)

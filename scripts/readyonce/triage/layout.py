@@ -83,7 +83,7 @@ def place(name: str) -> Place:
         job, node = _of_torchrun(name[: found.start()])
         return Place("torchrun", job, local=int(found["local"]), attempt=int(found["attempt"]), node=node)
     if found := _COPIED.match(name):
-        return Place("torchrun", found["folder"].rstrip("/") or ".", local=int(found["local"]), attempt=0)
+        return Place("torchrun", found["folder"].rstrip("/") or ".", local=int(found["local"]))
     if found := _ASCEND.match(name):
         above = found["above"].rstrip("/")
         host = _OF_NODE.search(above)
@@ -156,7 +156,7 @@ def jobs(
     for key, group in list(groups.items()):
         # Names that end in numbers are many things; a launcher counts its tasks from zero, and so do folders of ranks.
         ranked = {file.rank for file in group.values() if file.layout == "slurm" and file.rank is not None}
-        copied = [name for name, file in group.items() if file.layout == "torchrun" and not _TORCHRUN.search(name)]
+        copied = [name for name, file in group.items() if file.layout == "torchrun" and file.attempt is None]
         ranks = {group[name].local for name in copied}
         doubtful = list(group) if ranked and (0 not in ranked or len(ranked) < 2) else []
         doubtful += copied if ranks != set(range(len(ranks))) or len(ranks) == 1 else []
@@ -238,7 +238,7 @@ def _folders(group: Mapping[str, Place], offsets: Mapping[str, int]) -> list[_Fo
     for name, placed in group.items():
         if placed.layout != "torchrun" or placed.node or placed.local is None:
             return []
-        above = 3 if _TORCHRUN.search(name) else 2  # a folder of an attempt that was renamed is the job's own
+        above = 2 if placed.attempt is None else 3  # a folder of an attempt that was renamed is the job's own
         path = name.rsplit("/", above)[0] if name.count("/") >= above else ""
         folder = found.setdefault(path, _Folder(path))
         folder.files[name] = placed
