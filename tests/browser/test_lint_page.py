@@ -15,7 +15,7 @@ from readyonce.lab import recording
 from readyonce.launches import shell
 from readyonce.lint import judge
 from readyonce.pages import lint
-from support.launches import COMMANDS, HOSTILE, PUBLIC, READER, RULES, TRAPS
+from support.launches import COMMANDS, HOSTILE, PUBLIC, READER, RULES, SIGNS, TRAPS
 from support.patience import PATIENCE
 from support.project import KNOWN, ROOT
 
@@ -69,7 +69,8 @@ def command(tmp_path, monkeypatch):
         path.write_bytes(text.encode())
         try:
             found = READER.file(name)
-            findings = [it._asdict() for each in found for it in judge.judge(rules, each, versions, language)]
+            told = judge.answers(rules, found, versions, language)
+            findings = [it._asdict() for each in told for it in each.findings]
         except shell.Unreadable as error:
             why = say("lint-page.yaml", "en") if str(error).startswith("not YAML") else str(error)
             return {"launches": 0, "findings": [], "unreadable": why, "line": error.line}
@@ -233,6 +234,16 @@ def test_the_page_knows_a_launch_by_its_words():
     texts += [(it.incident.folder / it.variant.script).read_text(encoding="utf-8") for it in COMMANDS]
     assert all(words.search(text) for text in texts)
     assert not words.search("RuntimeError: Expected to mark a variable ready only once.\nSwiftly.")
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_both_engines_name_the_same_incidents(twin, command, language):
+    asked = [(sign["launch"], language, "train.sh", sign.get("with", {})) for sign in SIGNS]
+    theirs = twin(asked)
+    assert not agree(asked, theirs, command)
+    named = {it["code"] for told in theirs for it in told["findings"] if it["code"].startswith("RO-")}
+    in_files = {id.split()[0] for sign in SIGNS if "files" in sign for id in sign["says"]}  # which the page cannot read
+    assert named | in_files == {id.split()[0] for sign in SIGNS for id in sign["says"]}
 
 
 # ------------------------------------------------------------------------------ what it weighs

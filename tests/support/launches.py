@@ -18,6 +18,7 @@ RULES = json.loads(json.dumps(lint.compile_rules(KNOWN, "https://wiki.example"))
 READER = reader.Reader(RULES["stacks"])
 TRAPS = yaml.safe_load((TESTS / "lint" / "traps.yml").read_text(encoding="utf-8"))
 COMMANDS = [it for it in KNOWN.observed if it.variant.is_command]
+SIGNS = yaml.safe_load((TESTS / "lint" / "signs.yml").read_text(encoding="utf-8"))
 PUBLIC = yaml.safe_load((TESTS / "lint" / "public.yml").read_text(encoding="utf-8"))
 
 HOSTILE = {

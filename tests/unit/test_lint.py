@@ -14,7 +14,7 @@ from readyonce.lab import recording
 from readyonce.launches import reader
 from readyonce.lint import judge, report
 from readyonce.rules.lint import compile_rules
-from support.launches import COMMANDS, PUBLIC, READER, RULES, TRAPS, linted
+from support.launches import COMMANDS, PUBLIC, READER, RULES, SIGNS, TRAPS, linted
 from support.project import KNOWN, ROOT
 
 # ------------------------------------------------------------------------------ what it reads
@@ -36,6 +36,24 @@ def test_trap(name, tmp_path):
     assert expected in (named, placed), told
     for fact, value in trap.get("facts", {}).items():
         assert judge.facts_of(RULES, found[0], versions)[fact] == value
+
+
+@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign["launch"])
+def test_a_launch_names_the_incidents_that_it_may_meet(sign, tmp_path):
+    for file, text in {"train.sh": sign["launch"], **sign.get("files", {})}.items():
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    (found,) = READER.file(str(tmp_path / "train.sh"))
+    versions = sign.get("with", {})
+    told = judge.signs(RULES, found, versions)
+    assert [f"{it.code} {it.versions}".strip() for it in told] == sign["says"]
+    assert all(it.level == "note" and it.runs and it.page.endswith(f"/incidents/{it.code}/") for it in told)
+
+
+def test_each_sign_of_a_launch_is_met_and_missed():
+    """No option, word, strategy or release of a sign may be without a launch that needs it."""
+    named = {(sign["id"], name) for sign in RULES["signs"] for name in sign["any"]}
+    said = {id.split()[0] for sign in SIGNS for id in sign["says"]}
+    assert said == {id for id, _ in named}
 
 
 @pytest.mark.parametrize("it", PUBLIC, ids=lambda it: f"{it['repo']}@{it['commit'][:7]}:{it['path']}:{it['line']}")

@@ -436,7 +436,7 @@
     /** Where a finding's page lies: an error's, the table's, or a run's in the evidence of an incident. */
     function addressOf({ code, page }) {
       const [path, hash] = page.split("#"), [, id] = /^incidents\/([^/]+)\//.exec(path) || [];
-      if (id && links.has(id)) return [id, hash ? `#${hash}` : "", "evidence/"];
+      if (id && links.has(id)) return hash ? [id, `#${hash}`, "evidence/"] : [id];
       if (path === "decision/" && links.has("decision")) return ["decision", hash ? `#${hash}` : ""];
       return links.has(code) ? [code] : null;
     }

@@ -1082,6 +1082,33 @@ function readyonceLint() {
       });
     }
 
+    /** Notes on incidents that the launch may meet: by an option of it, its words, its strategy, and the releases. */
+    function signs(launch) {
+      if (launch.processes === 1 || launch.unseen) return []; // two ranks showed it
+      const facts = launch.frameworks.length && !launch.blind ? factsOf(launch, versions) : [];
+      const known = new Map([["strategy", strategyOf(launch)], ...versions, ...facts]);
+      const said = [launch.command, ...[...launch.options.values()].map(({ value }) => value || "")].join("\n").toLowerCase();
+      return rules.signs.flatMap(({ any, is, unless, words: asked, where, text, id, runs }) => {
+        const name = any.find((option) => isGiven({ option, is }, launch.options));
+        const absent = Object.keys(where).filter((each) => (known.get(each) ?? null) === null);
+        const fitting = ([each, condition]) => (absent.includes(each) ? rules.versions.includes(each) : holds(condition, known.get(each)));
+        if (!name || (asked.length && !asked.some((word) => said.includes(word)))) return [];
+        if (unless.some((each) => launch.options.has(each)) || !Object.entries(where).every(fitting)) return [];
+        const { line, written, value, style } = launch.options.get(name);
+        const finding = { level: "note", code: id, what: text[language], page: page(`incidents/${id}/`), runs, wrong: false };
+        const option = written || asOptions([[name, value || "..."]], style);
+        return [{ ...finding, versions: absent.map((each) => `${each} ${where[each]}`).join("; "), line, option, change: null, fix: null }];
+      });
+    }
+
+    /** That of a loop of one's own: only what an option says counts, since no default of the Trainer's is its own. */
+    function strategyOf(launch) {
+      const told = rules.stacks.transformers.launch.filter((rule) => rule.option && "strategy" in rule.facts);
+      for (const option of ["python.ddp", "launch.multi_gpu"]) told.push({ option, facts: { strategy: "ddp" } });
+      if (launch.options.get("launch.distributed_type")?.value?.toUpperCase() === "MULTI_GPU") told.push({ facts: { strategy: "ddp" } });
+      return ofCommand(launch.command, told, versions, launch.options).get("strategy");
+    }
+
     function findings(launch) {
       const judged = new Map(), [worlds, tried] = worldsOf(launch);
       for (const world of worlds) {
@@ -1291,7 +1318,7 @@ function readyonceLint() {
       }).join({ bash: " ", yaml: "\n" }[style] || ", ");
     }
 
-    return { of, factsOf };
+    return { of, signs, factsOf };
   }
 
   /** What there is to say of a text: how many launches it holds, how many of them start more than one process, the findings; or why it cannot be read. */
@@ -1303,7 +1330,7 @@ function readyonceLint() {
       return {
         launches: found.filter((launch) => !launch.unseen).length,
         several: found.filter((launch) => launch.processes !== 1).length,
-        findings: found.flatMap((launch) => asked.of(launch)),
+        findings: found.flatMap((launch) => [...asked.of(launch), ...asked.signs(launch)]),
       };
     } catch (error) {
       if (!(error instanceof Unreadable)) throw error;

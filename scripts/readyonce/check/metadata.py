@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
+from readyonce.check.words import unknown_words
 from readyonce.data.catalog import Catalog, Incident
 from readyonce.data.reading import Keys, Problem
 from readyonce.data.schema import BASELINE, Tags
@@ -222,3 +223,14 @@ def environment_unknown(catalog: Catalog) -> Iterator[Problem]:
                         what = f"there is no environment `{environment}`"
                         remedy = f"Add snippets/environments/{environment}.txt with pinned requirements."
                         yield catalog.problem(incident.file, (part, name, index), what, remedy)
+
+
+def launch_sign_in_unknown_words(catalog: Catalog) -> Iterator[Problem]:
+    """`launches:` asks for a fact or a value that `snippets/facts.yml` does not have.
+
+    No launch would ever fit, and the lint would stay silent.
+    Remedy: use a name and a value of `snippets/facts.yml`.
+    """
+    for incident in catalog.incidents.values():
+        for index, sign in enumerate(incident.meta.launches):
+            yield from unknown_words(catalog, incident.file, ("launches", index, "where"), sign.where)

@@ -314,6 +314,23 @@ class Look(Model):
     """What the reader is told to look at."""
 
 
+class LaunchSign(Model):
+    """What a launch shows of this incident: an option, words, the strategy and releases. A place to look, no verdict."""
+
+    any: list[NonEmpty] = Field(min_length=1)
+    """One of these options is given, named as in a framework's rules."""
+    is_: Condition | None = Field(None, alias="is")
+    """Its value or several; without it the option is given, and not switched off."""
+    unless: list[NonEmpty] = []
+    """None of these options is given beside it."""
+    words: list[NonEmpty] = []
+    """One of these stands in the command or in the value of an option, in small letters."""
+    where: Where = {}
+    """Facts that the launch tells, and releases. A release that is not known is said as a condition."""
+    text: Text
+    """What may go wrong, and what the launch does not tell."""
+
+
 class Reported(Model):
     date: Annotated[str, StringConstraints(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
     """When, `YYYY-MM-DD`."""
@@ -400,6 +417,8 @@ class IncidentFile(Model):
     """How much its article weighs in the search."""
     look: list[Look] = []
     """For Diagnose, where a text holds code and no error."""
+    launches: list[LaunchSign] = []
+    """For the lint: the launches that this incident may concern."""
 
 
 class Environment(Model):

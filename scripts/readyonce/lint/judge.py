@@ -104,13 +104,48 @@ def judge(
     return found
 
 
+def signs(
+    rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], language: Language = "en"
+) -> list[Finding]:
+    """Notes on incidents that the launch may meet: by an option of it, its words, its strategy, and the releases."""
+    if launch.processes == 1 or launch.unseen:
+        return []  # two ranks showed it
+    facts = facts_of(rules, launch, versions) if launch.frameworks and not launch.blind else {}
+    known = {"strategy": _strategy(rules, launch, versions), **versions, **facts}
+    options = _options(launch)
+    words = "\n".join([launch.command, *filter(None, options.values())]).lower()
+    found = []
+    for sign in rules["signs"]:
+        name = next((each for each in sign["any"] if given({"option": each, "is": sign["is"]}, options)), None)
+        absent = [each for each in sign["where"] if known.get(each) is None]
+        if (
+            name is None
+            or (sign["words"] and not any(word in words for word in sign["words"]))
+            or any(each in options for each in sign["unless"])
+            or any(each not in rules["versions"] for each in absent)
+            or not all(holds(asked, known[each]) for each, asked in sign["where"].items() if each not in absent)
+        ):
+            continue
+        place = launch.options[name]
+        releases = "; ".join(f"{each} {sign['where'][each]}" for each in absent)
+        page = _page(rules, f"incidents/{sign['id']}/")
+        text, runs = sign["text"][language], sign["runs"]
+        note = Finding("note", sign["id"], place.file, place.line, None, text, releases, None, None, page, runs)
+        found.append(note._replace(option=_written(name, place)))
+    return found
+
+
 def answers(
     rules: Mapping[str, Any], launches: Iterable[Launch], versions: Mapping[str, str], language: Language = "en"
 ) -> list[Answer]:
     """Of each launch what it does, and the findings."""
     answered: dict[Hashable, list[Judged]] = {}
     return [
-        Answer(launch, does(rules, launch, versions, language), judge(rules, launch, versions, language, answered))
+        Answer(
+            launch,
+            does(rules, launch, versions, language),
+            judge(rules, launch, versions, language, answered) + signs(rules, launch, versions, language),
+        )
         for launch in launches
     ]
 

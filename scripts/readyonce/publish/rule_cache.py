@@ -93,7 +93,7 @@ def rules() -> Rules:
 
 def lint_rules() -> dict[str, Any]:
     """The rules of `lint`, with the address of the pages that the environment names."""
-    loaded = LINT.read(_json_with("site", "cells", "stacks", "incidents"))
+    loaded = LINT.read(_json_with("site", "cells", "stacks", "incidents", "signs"))
     return loaded | {"site": _site(loaded["site"])}
 
 

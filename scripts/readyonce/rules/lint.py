@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from readyonce.data.catalog import Catalog, Observed
+from readyonce.data.catalog import Catalog, Incident, Observed
 from readyonce.data.facts import Leaf
 from readyonce.data.frameworks import shown
 from readyonce.data.links import run_id
@@ -55,6 +55,12 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             for id, incident in catalog.incidents.items()
             if incident.meta.status == "active" and (looks := look_at(incident))
         ],
+        "signs": [
+            sign.model_dump(by_alias=True) | {"id": id, "runs": max(1, _failed(incident))}
+            for id, incident in catalog.incidents.items()
+            if incident.meta.status == "active"
+            for sign in incident.meta.launches
+        ],
         "families": {
             name: {"title": family.title.en, "path": family.path} for name, family in catalog.families.items()
         },
@@ -71,6 +77,11 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             if (runs := catalog.fitting(where)[0] & meant & catalog.telling(column.where)[0])
         ],
     }
+
+
+def _failed(incident: Incident) -> int:
+    """How many stored runs of an incident did not train right."""
+    return sum(run.outcome != "match" for evidence in incident.evidence.values() for run in evidence.runs)
 
 
 def _part(leaf: Leaf, here: list[Observed]) -> dict[str, Any]:
