@@ -543,7 +543,14 @@ def test_words_and_numbers_of_wrong_training_lead_to_the_questions(text, page):
         # The launcher's own command is missing: told before the general word of several nodes.
         ("bash: line 1: torchrun: command not found", ["nodes"]),
         ("node-2: bash: deepspeed: command not found\npdsh@node-1: node-2: ssh exited with exit code 127", ["nodes"]),
-        ("On two nodes one says that the command torchrun is not found", ["nodes", "nodes"]),
+        ("On two nodes one says that the command torchrun is not found", ["nodes"]),
+        # A word may stand at some distance from the other, and a number of nodes is no sign by itself.
+        ("With four cards and the larger batch the loss of each rank soon becomes nan", ["case"]),
+        ("verl takes 700 s for a step on two nodes and 540 s on one", []),
+        ("It trains slower on the two nodes than on the one GPU", ["slow"]),
+        ("Can a checkpoint of several nodes be resumed on another number of GPUs? How do I resume training?", ["resume"]),
+        ("两台机器各跑各的", ["slow"]),
+        ("断点续训之后 loss 对不上", ["resume", "symptoms"]),
         ("sh: 1: pdsh: not found", ["nodes"]),
         ("在第二台机器上提示 torchrun: 未找到命令", ["nodes"]),
         # It fails, and the error is a picture or not there: that comes before what else is said.
@@ -832,8 +839,8 @@ def test_diagnose_imports_nothing_heavy(tmp_path):
 
 
 def test_the_rules_are_small():
-    # A kilobyte or so for each error and each incident, beside the frameworks' fixes and the words of the answers.
-    limit = 24_500 + 1_120 * len(KNOWN.families) + 1_300 * len(KNOWN.incidents)
+    # A kilobyte or so for each error and each incident, beside the frameworks' fixes, the words of the answers and of the signs.
+    limit = 28_500 + 1_120 * len(KNOWN.families) + 1_300 * len(KNOWN.incidents)
     assert all(len(rules.to_script(RULES, language).encode()) < limit for language in LANGUAGES)
 
 

@@ -624,9 +624,10 @@ function readyonceEngine() {
     return { text, rank, class: found.class, next: found.next[language] };
   }
 
-  /** What finds one of these words in a line of small letters. */
+  /** What finds one of these words in a line of small letters; `…` is up to 60 bytes of anything. */
   function saidIn(words) {
-    const each = words.map((text) => text.toLowerCase().split(/\s+/).map((word) => bytes(word).replace(/[^\w\x80-\xff]/g, "\\$&")).join("[ \\t]*"));
+    const pattern = (word) => (word === "…" ? ".{0,60}?" : bytes(word).replace(/[^\w\x80-\xff]/g, "\\$&"));
+    const each = words.map((text) => text.toLowerCase().split(/\s+/).map(pattern).join("[ \\t]*"));
     return new RegExp(`(?<![a-z])(?:${each.join("|")})`);
   }
 

@@ -831,7 +831,7 @@ class SilentSign(Model):
     """Words or logged numbers of training that goes wrong without an error."""
 
     any: list[NonEmpty] = []
-    """One of these stands in the text, in letters of any case."""
+    """One of these stands in a line, in letters of any case; ` … ` stands for up to 60 bytes of anything."""
     numbers: list[NonEmpty] = []
     """Or of the numbers logged under one of these names"""
     values: list[NonEmpty] = []

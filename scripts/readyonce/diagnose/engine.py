@@ -820,8 +820,9 @@ def _exception(rules: Rules, text: str, rank: str | None, language: Language) ->
 
 @cache
 def _said(words: tuple[str, ...]) -> re.Pattern[bytes]:
-    """What finds one of these words in a line of small letters."""
-    each = ("[ \t]*".join(map(re.escape, text.lower().split())) for text in words)
+    """What finds one of these words in a line of small letters; `…` is up to 60 bytes of anything."""
+    parts = ([".{0,60}?" if word == "…" else re.escape(word) for word in text.lower().split()] for text in words)
+    each = map("[ \t]*".join, parts)
     return re.compile(f"(?<![a-z])(?:{'|'.join(each)})".encode())
 
 
