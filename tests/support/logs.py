@@ -19,7 +19,11 @@ ENGINE = engine.Rules(RULES)
 LOGS = sorted((TESTS / "logs").glob("*.log"))
 CONFUSERS = reading.parse_yaml((TESTS / "confusers.yml").read_text(encoding="utf-8"))
 MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
-SAMPLE = reading.parse_yaml((TESTS / "wild" / "second.yml").read_text(encoding="utf-8"))
+SAMPLES = {
+    name: reading.parse_yaml((TESTS / "wild" / f"{name}.yml").read_text(encoding="utf-8"))
+    for name in ("second", "third")
+}
+SAMPLE = [thread for threads in SAMPLES.values() for thread in threads]
 
 
 def posted(thread):
@@ -452,6 +456,7 @@ def alike(large, whole, lines):
     if whole["kind"] == "fragment" and large["kind"] == "unknown":
         whole |= {"kind": "unknown", "line": large["line"] and large["line"] - lines, "words_of": []}
         whole["exception"] = large["exception"]
+        whole["silent"] = [sign | {"line": sign["line"] - lines} for sign in large["silent"]]
     if whole["exception"] and not large["exception"] and not whole["error"]:
         assert not re.match(r"[\w.]*(?:Error|Exception|Interrupt|Expired|Timeout)\b", whole["exception"]["text"])
         whole |= {"line": None, "exception": None}

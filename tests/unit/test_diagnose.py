@@ -548,7 +548,7 @@ def test_words_and_numbers_of_wrong_training_lead_to_the_questions(text, page):
         ("With four cards and the larger batch the loss of each rank soon becomes nan", ["case"]),
         ("verl takes 700 s for a step on two nodes and 540 s on one", []),
         ("It trains slower on the two nodes than on the one GPU", ["slow"]),
-        ("Can a checkpoint of several nodes be resumed on another number of GPUs? How do I resume training?", ["resume"]),
+        ("Can a checkpoint of several nodes be loaded on another number of GPUs?", ["resume"]),
         ("两台机器各跑各的", ["slow"]),
         ("断点续训之后 loss 对不上", ["resume", "symptoms"]),
         ("sh: 1: pdsh: not found", ["nodes"]),

@@ -13,7 +13,7 @@ from readyonce.data import reading, schema
 from readyonce.data.project import LANGUAGES
 from readyonce.diagnose import engine as diagnose
 from readyonce.pages.errors import ErrorPage
-from support.logs import ENGINE, SAMPLE, posted
+from support.logs import ENGINE, SAMPLE, SAMPLES, posted
 from support.project import KNOWN, ROOT, TESTS
 
 MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
@@ -69,31 +69,58 @@ def test_the_sample_of_threads_is_counted_as_its_head_and_the_page_say():
         ]
 
 
+WORDS = ("right", "leads", "doors", "misled")
+
+
 def test_the_second_sample_is_counted_as_its_head_and_the_page_say():
-    text = (TESTS / "wild" / "second.yml").read_text(encoding="utf-8")
-    first = {
-        thread["link"] for thread in reading.parse_yaml((TESTS / "wild" / "first.yml").read_text(encoding="utf-8"))
-    }
-    assert len({thread["link"] for thread in SAMPLE} - first) == len(SAMPLE) == 100
-    by_hash = sorted(SAMPLE, key=lambda thread: hashlib.sha256(thread["link"].encode()).hexdigest())
-    assert [thread["half"] for thread in by_hash] == ["open"] * 50 + ["held"] * 50
     counts = []
-    for half in ("open", "held"):
-        of_half = [thread for thread in SAMPLE if thread["half"] == half]
-        judged = Counter(thread["judged"] for thread in of_half)
+    for half, text, of_half in halves("second"):
         answered = sum(thread["before"] == "answer" for thread in of_half)
-        each = [judged[kind] for kind in ("right", "leads", "doors", "misled")]
+        judged = Counter(thread["judged"] for thread in of_half)
+        each = [judged[word] for word in WORDS]
         head = "before, answer {} of 50; after, right {}, leads {}, doors {}, misled {}".format(answered, *each)
         assert f"{half}: {head}" in text
         counts = [answered, *each]
+    assert numbers_on_the_page(1) == [[100, 50, *counts]] * len(LANGUAGES)
+
+
+def test_the_third_sample_is_counted_as_its_head_and_the_page_say():
+    held = []
+    for half, text, of_half in halves("third"):
+        for field, when in (("before", "before"), ("judged", "after")):
+            judged = Counter(thread[field] for thread in of_half)
+            assert f"{half}: {when}, " + ", ".join(f"{word} {judged[word]}" for word in WORDS) in text
+            held = [judged[word] for word in WORDS]
+    assert numbers_on_the_page(2) == [[60, 30, 30, *held]] * len(LANGUAGES)
+
+
+def halves(name):
+    """(`open` or `held`, the sample's text, the threads of that half), by the hash of a thread's link."""
+    threads, text = SAMPLES[name], (TESTS / "wild" / f"{name}.yml").read_text(encoding="utf-8")
+    others = [parsed(each) for each in ("first", "second", "third") if each != name]
+    assert len({it["link"] for it in threads} - {it["link"] for other in others for it in other}) == len(threads)
+    by_hash = sorted(threads, key=lambda thread: hashlib.sha256(thread["link"].encode()).hexdigest())
+    size = len(threads) // 2
+    assert [thread["half"] for thread in by_hash] == ["open"] * size + ["held"] * size
+    return [(half, text, [it for it in threads if it["half"] == half]) for half in ("open", "held")]
+
+
+def parsed(name):
+    return reading.parse_yaml((TESTS / "wild" / f"{name}.yml").read_text(encoding="utf-8"))
+
+
+def numbers_on_the_page(paragraph):
+    """The first numbers of a paragraph on what people really report, in each language."""
+    found = []
     for language in LANGUAGES:
         page = (ROOT / "docs" / language / "diagnose.md").read_text(encoding="utf-8")
-        section = page[page.index("{#wild}") :].partition("\n#")[0].partition("\n\n")[2].partition("\n\n")[2]
-        assert [int(number) for number in re.findall(r"\d+", section)][:7] == [100, 50, *counts]
+        section = page[page.index("{#wild}") :].partition("\n#")[0].split("\n\n")[1:]
+        found.append([int(number) for number in re.findall(r"\d+", section[paragraph])][:7])
+    return found
 
 
 @pytest.mark.parametrize("thread", [pytest.param(thread, id=thread["link"][8:]) for thread in SAMPLE])
-def test_a_thread_of_the_second_sample_is_answered_as_noted(thread):
+def test_a_thread_of_a_sample_is_answered_as_noted(thread):
     """No family is claimed that is not noted; a change of rules shows whose answer changes."""
     answer = diagnose.diagnose(ENGINE, posted(thread).encode())
     told, given = answer.json, []
