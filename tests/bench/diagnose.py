@@ -43,16 +43,21 @@ def large(folder: Path, size: int) -> None:
     # Every string that the signatures hold: what grep would need to look for.
     words = {literal for family in RULES["families"] for wording in family["wordings"] for literal in wording["all"]}
     strings.write_text("\n".join(sorted(words | set(RULES["launcher"]))) + "\n", encoding="utf-8")
-    ratios, memory = [], 0
+    ratios = []
     for _ in range(3):  # in turn, so that both see the same machine and a file in the cache
         grep, _, _ = measured(["grep", "-F", "-c", "-f", str(strings), str(path)])
-        ours, used, said = measured([*COMMAND, "--format", "json", str(path)])
+        ours, _, said = measured([*COMMAND, "--format", "json", str(path)])
         assert '"error":"ddp-ready-twice"' in said and f'"line":{at}' in said, (said, at)
         ratios.append(ours / grep)
-        memory = max(memory, used)
         print(f"  {size / (1 << 30):.2g} GiB: grep {grep:.2f} s, diagnose {ours:.2f} s of CPU", flush=True)
+    # A child is charged with what its parent held when it forked: the process has to look itself.
+    script = (
+        "import sys; from readyonce.cli.main import main; main(sys.argv[1:]); print(open('/proc/self/status').read())"
+    )
+    _, _, said = measured([sys.executable, "-c", script, "diagnose", str(path)])
+    memory = int(re.search(r"VmHWM:\s+(\d+) kB", said)[1]) >> 10
     print(
-        f"large log: {statistics.median(ratios):.2f} times grep -F -c (aim: at most 5); {memory >> 10} MiB (aim: below 150)"
+        f"large log: {statistics.median(ratios):.2f} times grep -F -c (aim: at most 2.5); {memory} MiB (aim: at most 64)"
     )
 
 

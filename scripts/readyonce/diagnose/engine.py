@@ -1,4 +1,4 @@
-"""Finds the error family and the incidents behind a pasted log. Needs nothing but compiled rules.
+"""Finds the error family and the incidents behind a pasted log. Needs nothing but compiled rules; above 1 MiB ahocorasick_rs.
 
 Everything works on bytes and on literal strings. A log is cut into pieces (its lines, without rank prefixes, colours and
 quote marks), and the pieces are joined without white space: so a wrap in the middle of a word, any number of spaces and
@@ -17,12 +17,16 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, islice, takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from readyonce.data.project import Language
 
+if TYPE_CHECKING:
+    from ahocorasick_rs import BytesAhoCorasick
+
 REACH = 1500  # how far apart the literals of one wording may stand, without white space
 HEAD = 8  # a literal is looked for by its first letters
+SHORT = 8  # letters up to which a literal is not halved
 NEXT = 9  # in how many of the next lines a literal may go on: as many ranks may write in between
 TRIES = 16  # how often, for the second literal and those after it
 WHOLE = 1 << 20  # up to this size a log is read as one; above, only the parts that can matter
@@ -130,12 +134,6 @@ _SECTION = re.compile(
 _MARK = re.compile("[*_]{2}|<(?:b|strong|h[1-6])>|【".encode())
 _CLOSING = re.compile(b"(?:[.,:;!?]|" + b"|".join(char.encode() for char in "。，！？…") + b")+$")
 _GAP = re.compile(b"[" + re.escape(_DELETED) + b"]*")
-# The rarer letters: a sketch of a text keeps these alone, so whatever is not in the sketch is not in the text.
-_RARE = b"ABCDEFGHIJKLMNOPQRSTUVWXYZbfjquvwxy"
-_COMMON = bytes(c for c in range(256) if c not in _RARE)
-# Where so few letters of a text are rare, a sketch keeps all but the most frequent ones.
-_COMMONEST = bytes(c for c in range(256) if c not in _RARE + b"cdghklmpz")
-GRAM = 4  # letters of a sketch that are looked up as one number
 
 
 def squeeze(text: bytes) -> bytes:
@@ -249,47 +247,16 @@ class Rules:
             text = text.replace(option, b"")
         return {clue for clue in self.clues if clue in text}
 
-    def anchors(self) -> tuple[dict[bytes, list[tuple[bytes, bytes]]], ...]:
-        """For each wording the halves of a literal, since a wrap may break one, each with the literal: by a sketch that
-        tells them, else by a sketch of more letters, else by a word."""
-        shared = Counter(literal for wording in self.wordings for literal in wording.all)
-        texts = [text for family in self.data["families"] for wording in family["wordings"] for text in wording["all"]]
-        words = {
-            squeeze(text.encode()): max(map(str.encode, text.split()), key=len)
-            for text in texts + self.data["launcher"]
-        }
+    def sought(self) -> tuple[BytesAhoCorasick, list[bytes], list[tuple[bytes, bytes]]]:
+        """What finds the strings of all wordings at once in a text without white space, these strings, and the pairs of a
+        half and its literal: a prefix may stand where a literal was wrapped."""
+        from ahocorasick_rs import BytesAhoCorasick, Implementation  # only large logs need it
 
-        def fit(literal: bytes) -> tuple[bool, int, int]:
-            return len(_sketch(literal)) > 2, shared[literal], len(literal)
-
-        by_sketch: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        by_more: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        by_word: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        for literal in sorted({max(wording.all, key=fit) for wording in self.wordings}.union(self.launcher)):
-            halves = (literal[: len(literal) // 2], literal[len(literal) // 2 :])
-            if fit(literal)[0]:
-                for half in halves:
-                    # A half's own sketch, if it is not found everywhere.
-                    sketch = _sketch(half) if len(_sketch(half)) > 3 else _sketch(literal)
-                    by_sketch.setdefault(sketch, []).append((half, literal))
-            else:
-                for half in halves if len(literal) > 15 else [literal]:
-                    more = _sketch(half, _COMMONEST)
-                    group, key = (by_more, more) if len(more) > 2 else (by_word, words[literal])
-                    group.setdefault(key, []).append((half, literal))
-        return by_sketch, by_more, by_word
-
-
-def _sketch(text: bytes, without: bytes = _COMMON) -> bytes:
-    return text.translate(None, without)
-
-
-def _grams(sketch: bytes) -> set[int]:
-    """All parts of a sketch of four letters, as numbers: a set of them is made and asked faster than one of texts."""
-    from array import array  # only large logs need it
-
-    starts = range(min(GRAM, len(sketch)))
-    return set().union(*(array("I", sketch[at : at + (len(sketch) - at) // GRAM * GRAM]) for at in starts))
+        literals = sorted({max(wording.all, key=len) for wording in self.wordings}.union(self.launcher))
+        halved = ((literal, len(literal) // 2 if len(literal) > SHORT else 0) for literal in literals)
+        pairs = [(half, literal) for literal, at in halved for half in {literal[:at], literal[at:]} if half]
+        strings = sorted({text for pair in pairs for text in pair})
+        return BytesAhoCorasick(strings, implementation=Implementation.DFA), strings, pairs
 
 
 def _bare(title: str) -> bytes:
@@ -1043,8 +1010,7 @@ def _blocks(start: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[bytes]) -> bool:
     """Read every block, and in full only the parts around something that can matter; returns whether all is blank."""
-    by_sketch, by_more, by_word = rules.anchors()
-    grams = {rare: _grams(rare) for rare in by_sketch}  # of three letters none
+    automaton, strings, pairs = rules.sought()
     looking = ORDINARY  # parts that are read only because they may hold an exception
     halves: Counter[bytes] = Counter()  # in how many parts each was found
     line, before, block, first, blank = 1, b"", next(blocks), True, True  # `before` begins in this line
@@ -1053,14 +1019,9 @@ def _read_parts(rules: Rules, found: Findings, kept: _Kept, blocks: Iterator[byt
         behind = next(blocks, b"")
         region, end = before + block + behind[:MARGIN], len(before) + len(block)
         start = max(0, len(before) - 2048)
-        plain = _plain(region[start : end + 2048])
-        sketch, more = _sketch(plain), _sketch(plain, _COMMONEST)
-        in_sketch = _grams(sketch)  # of hundreds, few are looked for in all of it
-        fits = (rare for rare, parts in grams.items() if parts <= in_sketch and rare in sketch)
-        near = [pair for rare in fits for pair in by_sketch[rare]]
-        near += [pair for letters, pairs in by_more.items() if letters in more for pair in pairs]
-        near += [pair for word, pairs in by_word.items() if word in region for pair in pairs]
-        wanted = {literal if halves[half] > ORDINARY else half for half, literal in near}
+        matches = automaton.find_matches_as_indexes(squeeze(_plain(region[start : end + 2048])), overlapping=True)
+        present = {strings[number] for number in {match[0] for match in matches}}
+        wanted = {literal if halves[half] > ORDINARY else half for half, literal in pairs if half in present} & present
         looking = looking if found.error is None and not found.errors else 0
         worth = []
         for low in range(start, end, PART) if wanted or first or (looking and b"Error:" in region) else ():
