@@ -1068,7 +1068,15 @@ function readyonceLint() {
     const inRuns = (count) => say(count === 1 ? "run" : "runs", count);
     const answered = new Map();
 
-    function of(launch) {
+    /** The launch; without the Trainer where a script takes options of another program, and not what the Trainer's all take. */
+    function own(launch) {
+      const { marks, foreign } = rules.stacks.transformers;
+      const its = launch.frameworks.join() !== "transformers" || launch.options.has(marks[0]);
+      return its || !foreign.some((name) => launch.options.has(name)) ? launch : { ...launch, frameworks: [] };
+    }
+
+    function of(given) {
+      const launch = own(given);
       const key = JSON.stringify([
         launch.command, launch.frameworks, launch.processes === 1, launch.ranked, launch.blind, launch.unseen, launch.unread,
         launch.frameworks.flatMap((name) => rules.stacks[name].launch.map(({ option }) => option && (launch.options.get(option)?.value ?? launch.options.has(option)))),
@@ -1083,8 +1091,9 @@ function readyonceLint() {
     }
 
     /** Notes on incidents that the launch may meet: by an option of it, its words, its strategy, and the releases. */
-    function signs(launch) {
-      if (launch.processes === 1 || launch.unseen) return []; // two ranks showed it
+    function signs(given) {
+      if (given.processes === 1 || given.unseen) return []; // two ranks showed it
+      const launch = own(given);
       const facts = launch.frameworks.length && !launch.blind ? factsOf(launch, versions) : [];
       const known = new Map([["strategy", strategyOf(launch)], ...versions, ...facts]);
       const said = [launch.command, ...[...launch.options.values()].map(({ value }) => value || "")].join("\n").toLowerCase();
@@ -1151,6 +1160,7 @@ function readyonceLint() {
       if (launch.unseen) return uncovered(say("unseen", launch.unseen));
       if (!launch.frameworks.length) return uncovered(say("not-trainer"));
       if (launch.blind) return uncovered(say("elsewhere", launch.unread.join(", ")));
+      if ([...launch.options.keys()].every((name) => name.startsWith("launch."))) return uncovered(say("no-option"));
       const facts = factsOf(launch, known);
       if (!facts.has("strategy")) return uncovered(say("strategy") + (launch.unread.length ? say("absent", launch.unread.join(", ")) : ""));
       if (!facts.has("checkpointing")) return uncovered(say("checkpointing"));

@@ -976,6 +976,8 @@ class FrameworkFile(Model):
     """By all of these a YAML file is known to be its own."""
     marks: list[NonEmpty] = []
     """By any of these options a script is known to take its arguments."""
+    foreign: list[NonEmpty] = []
+    """Options of other programs: a script that is given one, and not the first of `marks`, does not take its arguments."""
     processes: NonEmpty | None = None
     """The variable that says how many; where it is not set, one."""
     launch: list[Rule] = []

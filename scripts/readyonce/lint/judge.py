@@ -88,6 +88,7 @@ def judge(
 
     `answered` keeps the answers, for launches that tell the same with the same versions and in the same language.
     """
+    launch = _own(rules, launch)
     key = _told(rules, launch)
     answered = {} if answered is None else answered
     if key not in answered:
@@ -110,6 +111,7 @@ def signs(
     """Notes on incidents that the launch may meet: by an option of it, its words, its strategy, and the releases."""
     if launch.processes == 1 or launch.unseen:
         return []  # two ranks showed it
+    launch = _own(rules, launch)
     facts = facts_of(rules, launch, versions) if launch.frameworks and not launch.blind else {}
     known = {"strategy": _strategy(rules, launch, versions), **versions, **facts}
     options = _options(launch)
@@ -170,6 +172,17 @@ def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: La
         for name, text in code
         for place in engine.look(looks, text.encode(), language)
     ]
+
+
+def _own(rules: Mapping[str, Any], launch: Launch) -> Launch:
+    """The launch; without the Trainer where a script takes options of another program, and not what the Trainer's all take."""
+    trainer = rules["stacks"]["transformers"]
+    if launch.frameworks != ["transformers"] or trainer["marks"][0] in launch.options:
+        return launch
+    if any(name in launch.options for name in trainer["foreign"]):
+        launch = copy.copy(launch)
+        launch.frameworks = []
+    return launch
 
 
 def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
@@ -233,7 +246,9 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
         return ""
     if is_alone(launch):
         return say("lint-does.one", language)
-    facts = facts_of(rules, launch, versions) if launch.frameworks and not launch.blind else {}
+    launch = _own(rules, launch)
+    told = launch.frameworks and not launch.blind and _has_options(launch)
+    facts = facts_of(rules, launch, versions) if told else {}
     count = {1: say("lint-does.ranked", language), None: say("lint-does.several", language)}
     parts = [count.get(launch.processes) or say("lint-does.processes", language, launch.processes)]
     if "strategy" not in facts and not launch.frameworks:
@@ -288,6 +303,11 @@ def _options(launch: Launch) -> dict[str, str | None]:
     return {name: option.value for name, option in launch.options.items()}
 
 
+def _has_options(launch: Launch) -> bool:
+    """Whether any option is its own, and not the launcher's."""
+    return any(not name.startswith("launch.") for name in launch.options)
+
+
 def _rules_of(rules: Mapping[str, Any], launch: Launch) -> list[Mapping[str, Any]]:
     """Those of its frameworks, without those whose option it does not give."""
     options = _options(launch)
@@ -314,6 +334,8 @@ def _verdict(
         return uncovered("not-trainer")
     if launch.blind:
         return uncovered("elsewhere", ", ".join(launch.unread))
+    if not _has_options(launch):
+        return uncovered("no-option")
     facts = _facts(own, launch, versions)
     if "strategy" not in facts:
         unread = say("lint.absent", language, ", ".join(launch.unread)) if launch.unread else ""

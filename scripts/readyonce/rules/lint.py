@@ -23,6 +23,7 @@ def stacks(catalog: Catalog) -> dict[str, dict[str, Any]]:
             "base": framework.base,
             "keys": framework.keys,
             "marks": framework.marks,
+            "foreign": framework.foreign,
             "processes": framework.processes,
             "launch": [
                 rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True) for rule in framework.launch
