@@ -83,7 +83,7 @@ DEVICE = torch.accelerator.current_accelerator() if ON_DEVICE else torch.device(
 def limit_of(s):
     """After how many seconds a rank that waits for another gives up."""
     waits = s.get("by") == "rank-0" or s.get("last") == "more" or s.get("lengths") == "unequal"
-    return s.get("limit", 1 if waits else 30)
+    return s.get("limit", 1 if waits else 5)
 
 
 # --8<-- [start:facts]
