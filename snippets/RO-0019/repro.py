@@ -203,7 +203,7 @@ def called(s, model, batch, folder):
     if kind == "save" and s["on"] == "fsdp2":
         # --8<-- [start:fix]
         whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        state = get_model_state_dict(model, options=whole)  # on every rank: each sends its shards
+        state = get_model_state_dict(model, options=whole)  # on every rank
         if dist.get_rank() == 0:
             torch.save(state, f"{folder}/model.pt")
         # --8<-- [end:fix]
