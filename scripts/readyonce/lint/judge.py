@@ -247,8 +247,8 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
     if is_alone(launch):
         return say("lint-does.one", language)
     launch = _own(rules, launch)
-    told = launch.frameworks and not launch.blind and _has_options(launch)
-    facts = facts_of(rules, launch, versions) if told else {}
+    readable = bool(launch.frameworks) and not launch.blind and _has_options(launch)
+    facts = facts_of(rules, launch, versions) if readable else {}
     count = {1: say("lint-does.ranked", language), None: say("lint-does.several", language)}
     parts = [count.get(launch.processes) or say("lint-does.processes", language, launch.processes)]
     if "strategy" not in facts and not launch.frameworks:

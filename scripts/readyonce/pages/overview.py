@@ -18,7 +18,7 @@ from readyonce.pages.page import IN_ONE_LIST, Page, lead_from
 
 REPEATED = "repeated"  # of the decision table: the use that reentrant checkpointing does not bear
 LATELY = 20  # rows on the page of what changed
-LONGEST_CONDITION = 80  # columns below a claim in the list of all; a longer one stands at the claim alone
+LONGEST_CONDITION = 50  # columns below a claim in the list of all; a longer one stands at the claim alone
 
 
 class Overview(Page):
