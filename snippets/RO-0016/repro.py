@@ -150,8 +150,8 @@ def loss_of(output, targets, counts, bad, s):
     if way == "tokens-of-all":
         # --8<-- [start:fix]
         tokens = counts.sum()
-        dist.all_reduce(tokens)  # of all ranks; with accumulation, of all micro-batches of the step
-        return (losses * counts).sum() / tokens.clamp(min=1) * dist.get_world_size()  # the wrapper averages over ranks
+        dist.all_reduce(tokens)  # of all ranks and micro-batches
+        return (losses * counts).sum() / tokens.clamp(min=1) * dist.get_world_size()  # DDP averages over the ranks
         # --8<-- [end:fix]
     if way == "clamp":
         return (losses * counts).sum() / counts.sum().clamp(min=1)
