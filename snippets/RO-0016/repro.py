@@ -88,6 +88,8 @@ def facts(variant):
     }
     if "clip" in s:
         told |= {"clip_bites": False, "norm_type": "2", "clip_foreach": "default"}
+    if strategy == "ddp":
+        told |= {"find_unused": False, "static_graph": False}
     if zero:
         multi_rank = config.get("zero", {}).get("use_multi_rank_bucket_allreduce", True)
         told |= {"synced": "by-deepspeed", "boundary": "own", "deepspeed_backward": "engine", "buckets": "one"}
