@@ -85,11 +85,12 @@ STEPS = (
 def test_what_is_flagged_later_was_right_until_then(tmp_path):
     """Flagged before step k + 1: after k steps the parameters still equal those of one process.
 
-    Not so where no optimizer holds a parameter: another one may step later, so it is told once all have stepped.
+    Not so where no optimizer holds a parameter: another one may step later, so it is told once all have stepped. And nan
+    is told in the very step in which it appears.
     """
     jobs = {}
     for incident, run in (param.values for param in LATER):
-        if run.outcome in guard.SILENT and set(run.guard.codes) != {"optimizer"}:
+        if run.outcome in guard.SILENT and not set(run.guard.codes) <= {"optimizer", "nan"}:
             jobs.setdefault((incident.id, run.guard.step), []).append(run.variant)
     assert jobs
     for (id, steps), variants in jobs.items():
@@ -213,12 +214,18 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
         stopped = {name for name, it in told.items() if it["outcome"].startswith("stopped: ")}
         crashed = {name for name, it in told.items() if it["outcome"].startswith(("crashed", "not asked"))}
         same = told.keys() - stopped - crashed
-        assert all(told[name]["outcome"] == plain[name]["outcome"] for name in same) and not stopped & right, check
-        assert stopped <= flagged if check == "the guard" else len(stopped) <= 1, check
-        assert not crashed or "DETAIL" in check
+        # Anomaly mode ends a run at nan in a backward, also where DeepSpeed leaves that step out; the page says so.
+        nan = {name for name in told if name.startswith("RO-0016/") and "anomaly" in check}
+        assert all(told[name]["outcome"] == plain[name]["outcome"] for name in same) and not (stopped & right) - nan, (
+            check
+        )
+        # Under `Join` the guard waits for the rank that has no more batches, and says in the end that it is absent: RO-0019.
+        uneven = {"RO-0019/repro.py ddp-join"}
+        assert stopped - uneven <= flagged if check == "the guard" else len(stopped - nan) <= 1, check
+        assert not crashed - nan or "DETAIL" in check
         if check != "none":
             name = say("guard.guard", language) if check == "the guard" else f"`{check}`"
-            assert f"\n| {name} | {len(stopped)} / {len(plain.keys() - right)}" in made["guard/others.md"]
+            assert f"\n| {name} | {len(stopped - right)} / {len(plain.keys() - right)}" in made["guard/others.md"]
 
 
 @pytest.mark.parametrize("language, yes", [("en", "yes"), ("zh", "有")])

@@ -50,8 +50,13 @@ def number(run: Run) -> str:
     return f"{run.gradient_error:.0e}".replace("-", NO_BREAK_HYPHEN)
 
 
+NOT_A_NUMBER = 1e30  # a distance above it stands for one that is no number
+
+
 def percent(value: float) -> str:
-    """A share to two digits; above ten times as a factor."""
+    """A share to two digits; above ten times as a factor. A repro writes a number for nan, as JSON has none: `NOT_A_NUMBER`."""
+    if value > NOT_A_NUMBER:
+        return "nan"
     if value > 10:
         return f"{float(f'{value:.2g}'):g}×"
     return f"{float(f'{100 * value:.2g}'):g}%"
