@@ -38,22 +38,43 @@ def test_trap(name, tmp_path):
         assert judge.facts_of(RULES, found[0], versions)[fact] == value
 
 
-@pytest.mark.parametrize("sign", SIGNS, ids=lambda sign: sign["launch"])
-def test_a_launch_names_the_incidents_that_it_may_meet(sign, tmp_path):
-    for file, text in {"train.sh": sign["launch"], **sign.get("files", {})}.items():
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    (found,) = READER.file(str(tmp_path / "train.sh"))
-    versions = sign.get("with", {})
-    told = judge.signs(RULES, found, versions)
-    assert [f"{it.code} {it.versions}".strip() for it in told] == sign["says"]
-    assert all(it.level == "note" and it.runs and it.page.endswith(f"/incidents/{it.code}/") for it in told)
+@pytest.fixture(scope="module")
+def signed(tmp_path_factory):
+    """Of each launch of signs.yml what was read, the releases that are known, and what it says."""
+    found = []
+    for sign in SIGNS:
+        folder = tmp_path_factory.mktemp("sign")
+        for file, text in {"train.sh": sign["launch"], **sign.get("files", {})}.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        (launch,) = READER.file(str(folder / "train.sh"))
+        found.append((launch, sign.get("with", {}), sign["says"]))
+    return found
 
 
-def test_each_sign_of_a_launch_is_met_and_missed():
-    """No option, word, strategy or release of a sign may be without a launch that needs it."""
-    named = {(sign["id"], name) for sign in RULES["signs"] for name in sign["any"]}
-    said = {id.split()[0] for sign in SIGNS for id in sign["says"]}
-    assert said == {id for id, _ in named}
+def test_a_launch_names_the_incidents_that_it_may_meet(signed):
+    for launch, versions, says in signed:
+        told = judge.signs(RULES, launch, versions)
+        assert [f"{it.code} {it.versions}".strip() for it in told] == says
+        assert all(it.level == "note" and it.runs and it.page.endswith(f"/incidents/{it.code}/") for it in told)
+
+
+def without_a_condition(sign):
+    """The sign without one of its conditions, each in turn."""
+    for name, empty in (("is", None), ("unless", []), ("words", [])):
+        if sign[name] != empty:
+            yield sign | {name: empty}
+    for name in sign["where"]:
+        yield sign | {"where": {key: value for key, value in sign["where"].items() if key != name}}
+
+
+@pytest.mark.parametrize("sign", RULES["signs"], ids=lambda sign: f"{sign['id']} {sign['any'][0]}")
+def test_each_condition_of_a_sign_decides_about_a_launch(signed, sign):
+    def told(sign):
+        return [judge.signs({**RULES, "signs": [sign]}, launch, versions) for launch, versions, _ in signed]
+
+    assert any(told(sign))
+    for other in without_a_condition(sign):
+        assert told(other) != told(sign), other
 
 
 @pytest.mark.parametrize("it", PUBLIC, ids=lambda it: f"{it['repo']}@{it['commit'][:7]}:{it['path']}:{it['line']}")

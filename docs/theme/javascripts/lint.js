@@ -698,7 +698,9 @@ function readyonceLint() {
 
   function frameworks(all, launch, own) {
     const names = own ? [own] : [];
-    if (!own && all.transformers.marks.some((key) => launch.options.has(key))) names.push("transformers");
+    const { marks, foreign } = all.transformers, has = (key) => launch.options.has(key);
+    // A script that takes options of another program, and not the one that all of the Trainer's take, is none of the Trainer's.
+    if (!own && marks.some(has) && (has(marks[0]) || !foreign.some(has))) names.push("transformers");
     while (names.length && all[names.at(-1)].base) names.push(all[names.at(-1)].base);
     launch.frameworks = names;
   }
@@ -1068,15 +1070,7 @@ function readyonceLint() {
     const inRuns = (count) => say(count === 1 ? "run" : "runs", count);
     const answered = new Map();
 
-    /** The launch; without the Trainer where a script takes options of another program, and not what the Trainer's all take. */
-    function own(launch) {
-      const { marks, foreign } = rules.stacks.transformers;
-      const its = launch.frameworks.join() !== "transformers" || launch.options.has(marks[0]);
-      return its || !foreign.some((name) => launch.options.has(name)) ? launch : { ...launch, frameworks: [] };
-    }
-
-    function of(given) {
-      const launch = own(given);
+    function of(launch) {
       const key = JSON.stringify([
         launch.command, launch.frameworks, launch.processes === 1, launch.ranked, launch.blind, launch.unseen, launch.unread,
         launch.frameworks.flatMap((name) => rules.stacks[name].launch.map(({ option }) => option && (launch.options.get(option)?.value ?? launch.options.has(option)))),
@@ -1091,24 +1085,33 @@ function readyonceLint() {
     }
 
     /** Notes on incidents that the launch may meet: by an option of it, its words, its strategy, and the releases. */
-    function signs(given) {
-      if (given.processes === 1 || given.unseen) return []; // two ranks showed it
-      const launch = own(given);
-      const facts = launch.frameworks.length && !launch.blind ? factsOf(launch, versions) : [];
+    function signs(launch) {
+      if (launch.processes === 1 || launch.unseen) return []; // two ranks showed it
+      const values = [...launch.options.values()].map(({ value }) => value || "");
+      const said = [launch.command, ...values].join("\n").toLowerCase();
+      const shown = rules.signs.map((sign) => [sign, shownBy(sign, launch, said)]).filter(([, name]) => name);
+      if (!shown.length) return [];
+      const facts = isReadable(launch) ? factsOf(launch, versions) : [];
       const known = new Map([["strategy", strategyOf(launch)], ...versions, ...facts]);
-      const said = [launch.command, ...[...launch.options.values()].map(({ value }) => value || "")].join("\n").toLowerCase();
-      return rules.signs.flatMap(({ any, is, unless, words: asked, where, text, id, runs }) => {
-        const name = any.find((option) => isGiven({ option, is }, launch.options));
+      return shown.flatMap(([{ where, text, id, runs }, name]) => {
         const absent = Object.keys(where).filter((each) => (known.get(each) ?? null) === null);
         const fitting = ([each, condition]) => (absent.includes(each) ? rules.versions.includes(each) : holds(condition, known.get(each)));
-        if (!name || (asked.length && !asked.some((word) => said.includes(word)))) return [];
-        if (unless.some((each) => launch.options.has(each)) || !Object.entries(where).every(fitting)) return [];
+        if (!Object.entries(where).every(fitting)) return [];
         const { line, written, value, style } = launch.options.get(name);
         const finding = { level: "note", code: id, what: text[language], page: page(`incidents/${id}/`), runs, wrong: false };
         const option = written || asOptions([[name, value || "..."]], style);
         return [{ ...finding, versions: absent.map((each) => `${each} ${where[each]}`).join("; "), line, option, change: null, fix: null }];
       });
     }
+
+    /** The option by which a launch shows a sign; none where something speaks against it. */
+    function shownBy({ any, is, unless, words: asked }, launch, said) {
+      if (unless.some((name) => launch.options.has(name)) || (asked.length && !asked.some((word) => said.includes(word)))) return undefined;
+      return any.find((option) => isGiven({ option, is }, launch.options));
+    }
+
+    const hasOptions = (launch) => [...launch.options.keys()].some((name) => !name.startsWith("launch."));
+    const isReadable = (launch) => launch.frameworks.length && !launch.blind && hasOptions(launch);
 
     /** That of a loop of one's own: only what an option says counts, since no default of the Trainer's is its own. */
     function strategyOf(launch) {
@@ -1160,7 +1163,7 @@ function readyonceLint() {
       if (launch.unseen) return uncovered(say("unseen", launch.unseen));
       if (!launch.frameworks.length) return uncovered(say("not-trainer"));
       if (launch.blind) return uncovered(say("elsewhere", launch.unread.join(", ")));
-      if ([...launch.options.keys()].every((name) => name.startsWith("launch."))) return uncovered(say("no-option"));
+      if (!hasOptions(launch)) return uncovered(say("no-option"));
       const facts = factsOf(launch, known);
       if (!facts.has("strategy")) return uncovered(say("strategy") + (launch.unread.length ? say("absent", launch.unread.join(", ")) : ""));
       if (!facts.has("checkpointing")) return uncovered(say("checkpointing"));

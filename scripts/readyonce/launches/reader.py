@@ -233,6 +233,11 @@ class Reader:
     def _trains(self, launch: Launch) -> bool:
         return any(key in launch.options for key in self.frameworks["transformers"]["marks"])
 
+    def _is_foreign(self, launch: Launch) -> bool:
+        """Whether its script takes options of another program, and not the one that all of the Trainer's take."""
+        trainer = self.frameworks["transformers"]
+        return trainer["marks"][0] not in launch.options and any(key in launch.options for key in trainer["foreign"])
+
     def _processes(
         self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping[str, str | None], own: str | None
     ) -> None:
@@ -309,7 +314,7 @@ class Reader:
 
     def _told(self, launch: Launch, own: str | None) -> None:
         names = [own] if own else []
-        if own is None and self._trains(launch):
+        if own is None and self._trains(launch) and not self._is_foreign(launch):
             names = ["transformers"]
         while names and (base := self.frameworks[names[-1]]["base"]):
             names.append(base)

@@ -88,7 +88,6 @@ def judge(
 
     `answered` keeps the answers, for launches that tell the same with the same versions and in the same language.
     """
-    launch = _own(rules, launch)
     key = _told(rules, launch)
     answered = {} if answered is None else answered
     if key not in answered:
@@ -111,22 +110,18 @@ def signs(
     """Notes on incidents that the launch may meet: by an option of it, its words, its strategy, and the releases."""
     if launch.processes == 1 or launch.unseen:
         return []  # two ranks showed it
-    launch = _own(rules, launch)
-    facts = facts_of(rules, launch, versions) if launch.frameworks and not launch.blind else {}
-    known = {"strategy": _strategy(rules, launch, versions), **versions, **facts}
     options = _options(launch)
     words = "\n".join([launch.command, *filter(None, options.values())]).lower()
+    shown = [(sign, name) for sign in rules["signs"] if (name := _shown(sign, options, words))]
+    if not shown:
+        return []
+    facts = facts_of(rules, launch, versions) if _is_readable(launch) else {}
+    known = {"strategy": _strategy(rules, launch, versions), **versions, **facts}
     found = []
-    for sign in rules["signs"]:
-        name = next((each for each in sign["any"] if given({"option": each, "is": sign["is"]}, options)), None)
+    for sign, name in shown:
         absent = [each for each in sign["where"] if known.get(each) is None]
-        if (
-            name is None
-            or (sign["words"] and not any(word in words for word in sign["words"]))
-            or any(each in options for each in sign["unless"])
-            or any(each not in rules["versions"] for each in absent)
-            or not all(holds(asked, known[each]) for each, asked in sign["where"].items() if each not in absent)
-        ):
+        fits = (holds(asked, known[each]) for each, asked in sign["where"].items() if each not in absent)
+        if not (set(absent) <= set(rules["versions"]) and all(fits)):
             continue
         place = launch.options[name]
         releases = "; ".join(f"{each} {sign['where'][each]}" for each in absent)
@@ -135,6 +130,15 @@ def signs(
         note = Finding("note", sign["id"], place.file, place.line, None, text, releases, None, None, page, runs)
         found.append(note._replace(option=_written(name, place)))
     return found
+
+
+def _shown(sign: Mapping[str, Any], options: Mapping[str, str | None], words: str) -> str | None:
+    """The option by which a launch shows a sign; None where it shows none, or something speaks against it."""
+    if any(name in options for name in sign["unless"]):
+        return None
+    if sign["words"] and not any(word in words for word in sign["words"]):
+        return None
+    return next((name for name in sign["any"] if given({"option": name, "is": sign["is"]}, options)), None)
 
 
 def answers(
@@ -172,17 +176,6 @@ def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: La
         for name, text in code
         for place in engine.look(looks, text.encode(), language)
     ]
-
-
-def _own(rules: Mapping[str, Any], launch: Launch) -> Launch:
-    """The launch; without the Trainer where a script takes options of another program, and not what the Trainer's all take."""
-    trainer = rules["stacks"]["transformers"]
-    if launch.frameworks != ["transformers"] or trainer["marks"][0] in launch.options:
-        return launch
-    if any(name in launch.options for name in trainer["foreign"]):
-        launch = copy.copy(launch)
-        launch.frameworks = []
-    return launch
 
 
 def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
@@ -246,9 +239,7 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
         return ""
     if is_alone(launch):
         return say("lint-does.one", language)
-    launch = _own(rules, launch)
-    readable = bool(launch.frameworks) and not launch.blind and _has_options(launch)
-    facts = facts_of(rules, launch, versions) if readable else {}
+    facts = facts_of(rules, launch, versions) if _is_readable(launch) else {}
     count = {1: say("lint-does.ranked", language), None: say("lint-does.several", language)}
     parts = [count.get(launch.processes) or say("lint-does.processes", language, launch.processes)]
     if "strategy" not in facts and not launch.frameworks:
@@ -306,6 +297,11 @@ def _options(launch: Launch) -> dict[str, str | None]:
 def _has_options(launch: Launch) -> bool:
     """Whether any option is its own, and not the launcher's."""
     return any(not name.startswith("launch.") for name in launch.options)
+
+
+def _is_readable(launch: Launch) -> bool:
+    """Whether it is known whose options it takes, and all of them are at hand."""
+    return bool(launch.frameworks) and not launch.blind and _has_options(launch)
 
 
 def _rules_of(rules: Mapping[str, Any], launch: Launch) -> list[Mapping[str, Any]]:
