@@ -329,6 +329,8 @@ class LaunchSign(Model):
     """Facts that the launch tells, and releases. A release that is not known is said as a condition."""
     text: Text
     """What may go wrong, and what the launch does not tell."""
+    sources: list[Source] = []
+    """Where a framework's code says what its option does."""
 
 
 class Reported(Model):

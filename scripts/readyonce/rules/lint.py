@@ -57,7 +57,7 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             if incident.meta.status == "active" and (looks := look_at(incident))
         ],
         "signs": [
-            sign.model_dump(by_alias=True) | {"id": id, "runs": max(1, _failed(incident))}
+            sign.model_dump(by_alias=True, exclude={"sources"}) | {"id": id, "runs": max(1, _failed(incident))}
             for id, incident in catalog.incidents.items()
             if incident.meta.status == "active"
             for sign in incident.meta.launches
