@@ -170,6 +170,12 @@ CODES = {
         "let the optimizer update float32 weights, and compute under autocast",
         "likely",
     ),
+    "master": (
+        "DeepSpeed's optimizer keeps other weights in float32 than the model has: loaded or changed after deepspeed.initialize?",
+        "the first step writes the optimizer's weights over the model's: what was loaded is lost",
+        "load before deepspeed.initialize, or call engine.optimizer.refresh_fp32_params() after it",
+        "sure",
+    ),
     "optimizer": (
         "the optimizer does not hold this trainable parameter of the model (made before the model was wrapped, "
         "sharded or unfrozen?)",
@@ -405,6 +411,7 @@ class Guard:
         self.idle = weakref.WeakSet()
         self.inner = _inner(model)
         self.kind, self.stage = _strategy(model)
+        self.hidden = self.kind == "zero" and _has_flat_gradients(model, self.stage)  # the optimizer never sees p.grad
         self.name = name or self._number()
         named = [(n, p) for n, p in self.inner.named_parameters() if p.requires_grad]
         self.names, self.params = [n for n, _ in named], [p for _, p in named]
@@ -414,10 +421,13 @@ class Guard:
         self.buffers, self.inputs, self.rate, self.sampled, self.left = None, [], 0.0, [], {}
         self.order, self.orders, self.at_boundary = [], [], False  # of gradients under ZeRO-1 and ZeRO-2
         self.unsynced, self.zeros, self.rounding = [], 0, {}
+        self.skipped = getattr(model, "skipped_steps", 0)  # by DeepSpeed, for nan or inf
         self.handles = [_register_first(p, self._counter(i)) for i, p in enumerate(self.params)]
         self.handles.append(model.register_forward_pre_hook(self._called, with_kwargs=True))
         if self.kind == "zero":
             model.allreduce_gradients = self._watched_reduction(model.allreduce_gradients)
+        if self.kind == "ddp":
+            model._check_and_sync_module_buffers = self._watched_join(model._check_and_sync_module_buffers)
         _install()
         _guards.append(self)
         self._say(self._introduction())
@@ -446,8 +456,9 @@ class Guard:
         self.done = True
         for handle in self.handles:
             handle.remove()
-        if self.kind == "zero" and getattr(self.model.__dict__.get("allreduce_gradients"), "guard", None) is self:
-            del self.model.allreduce_gradients  # the class has it
+        for name in ("allreduce_gradients", "_check_and_sync_module_buffers"):
+            if getattr(self.model.__dict__.get(name), "guard", None) is self:
+                delattr(self.model, name)  # the class has it
         self.handles, self.params, self.pieces, self.before, self.buffers = [], [], [], None, None
         self.sampled, self.left, self.unsynced, self.rounding = [], {}, [], {}
         self.model = self.inner = None
@@ -492,7 +503,7 @@ class Guard:
             left_out.append(f"{len(ignored)} parameters that differ between ranks by design (experts, or ignored)")
         if any(_placements(p) - {"Shard"} and _mesh_dims(p) > 1 or "tp" in _mesh_names(p) for p in self.params):
             left_out.append("tensor parallelism and replicas of shards")
-        if self.kind in ("fsdp1", "fsdp2") or self.kind == "zero" and self.stage > 0:
+        if self.kind in ("fsdp1", "fsdp2") or self.hidden:
             left_out.append("the values of sharded gradients (their hooks and the weights' movement are watched)")
         if _compiled_autograd():
             left_out.append("compiled autograd, where hooks may not fire")
@@ -533,6 +544,27 @@ class Guard:
         watched.guard = self
         return watched
 
+    def _watched_join(self, synchronise):
+        """DDP calls it under `Join`, on a rank that has no more batches while others have: those need not wait for it."""
+
+        @functools.wraps(synchronise)
+        def watched():
+            if not self.done:
+                self._post({"joined": self.step})
+                self._joined([_rank()])
+            return synchronise()
+
+        watched.guard = self
+        return watched
+
+    def _joined(self, ranks):
+        """What follows has fewer ranks; the next epoch begins with other numbers of steps on each."""
+        self._say(
+            f"no more batches for {_which_ranks(ranks)}, and the others go on under `Join`: nothing after this is compared"
+        )
+        self._say_seen()
+        self._finish()
+
     def _called(self, _=None, args=(), kwargs={}):
         import torch
 
@@ -547,8 +579,9 @@ class Guard:
                 self.buffers = self._buffers()
 
     def _next_step(self):
-        """After an optimizer's step; a second optimizer may step on the same backward."""
-        if self.fresh:
+        """After an optimizer's step; a second optimizer may step on the same backward. DeepSpeed may leave a step out."""
+        before, self.skipped = self.skipped, getattr(self.model, "skipped_steps", 0)
+        if self.fresh or self.skipped != before:
             self.micro, self.calls, self.fresh, self.inputs, self.reduced = 0, 0, False, [], False
             self.orders, self.at_boundary, self.unsynced = [], False, []
 
@@ -666,13 +699,14 @@ class Guard:
         """Judge this step, and say whether it was; `inside` the step of an optimizer that was judged, it may be the same one."""
         if self.done:
             return False
-        if self.kind == "zero" and self.stage > 0:
+        if self.hidden:
             # It steps flat shards, perhaps several times for one step of the engine.
             if self.fresh or not self.micro or not _is_inside(optimizer, self.model):
                 return False
             mine = list(range(len(self.params)))
             if not self.step:
                 self._note_left_out()
+                self._note_master_weights()
         else:
             theirs = [p for group in optimizer.param_groups for p in group["params"]]
             mine = sorted(self.index[id(p)] for p in theirs if id(p) in self.index)
@@ -697,6 +731,33 @@ class Guard:
             held = {id(p) for group in groups for p in _flattened(group)}
             if left_out := [i for i, p in enumerate(self.params) if id(p) not in held]:
                 self._note("optimizer", left_out, f"{len(left_out)} of {len(self.params)}")
+
+    def _note_master_weights(self):
+        """Weights of which DeepSpeed's optimizer keeps another copy: looked at once, before the first step."""
+        import torch.distributed as dist
+
+        zero, pairs = self.model.optimizer, []
+        with contextlib.suppress(Exception):  # another release or an offload may keep them elsewhere: nothing is said then
+            if self.stage == 3:
+                from deepspeed.utils import safe_get_local_fp32_param
+
+                if not getattr(zero, "swap_optimizer", False):  # reading them from the disk takes too long
+                    pairs = [(i, safe_get_local_fp32_param(p), p.ds_tensor) for i, p in enumerate(self.params)]
+            elif hasattr(
+                zero, "fp16_groups"
+            ):  # weights of 16 bits without ZeRO: a tensor for each group, or for each parameter
+                flat = hasattr(zero, "fp32_groups_flat")
+                copies = zero.fp32_groups_flat if flat else itertools.chain(*zero.fp32_groups)
+                weights = zero.fp16_groups_flat if flat else itertools.chain(*zero.fp16_groups)
+                pairs = [(None, *pair) for pair in zip(copies, weights)]
+            else:
+                by_zero = hasattr(zero, "single_partition_of_fp32_groups")
+                copies = zero.single_partition_of_fp32_groups if by_zero else zero.fp32_groups_flat_partition
+                parts = zero.parallel_partitioned_bit16_groups if by_zero else zero.bf16_partitioned_groups
+                ranks = [dist.get_rank(group) for group in zero.real_dp_process_group]
+                pairs = [(None, copy, part[rank]) for copy, part, rank in zip(copies, parts, ranks)]
+            if apart := [i for i, copy, weight in pairs if _differ(copy, weight)]:
+                self._note("master", [i for i in apart if i is not None])
 
     def _is_twin(self, theirs):
         """Other tensors of our shapes and without gradients, while ours have some: made of another copy of the model."""
@@ -726,17 +787,20 @@ class Guard:
         norms = _norms([g for g in grads if g is not None])
         sizes = iter(norms)
         vector = [next(sizes) if g is not None else -1.0 for g in grads]
-        hidden = self.kind == "zero" and self.stage > 0  # in DeepSpeed's own buffers
-        any_gradient = hidden or any(p.grad is not None for p in self.params)
+        any_gradient = self.hidden or any(p.grad is not None for p in self.params)
         visible, vector_of_shards = compared, vector
         if self.kind in ("fsdp1", "fsdp2"):  # this rank's shards
             visible = [i for i, p in enumerate(self.params) if p.grad is not None]
             vector_of_shards = _norms([self.params[i].grad for i in visible])
         sizes_of = dict(zip(visible, vector_of_shards))
-        if not hidden and getattr(optimizer, "found_inf", None) is None:  # else its own step looks, and leaves such a step out
+        if self.hidden:  # but what DeepSpeed gives its optimizer is seen: this rank's share, as flat tensors without names
+            flat = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            if not all(map(math.isfinite, _norms(flat))):
+                self._note("nan")
+        elif getattr(optimizer, "found_inf", None) is None:  # else its own step looks, and leaves such a step out
             if broken := [i for i, size in sizes_of.items() if not math.isfinite(size)]:
                 self._note("nan", broken)
-        if not hidden and any_gradient and moving and all(size in (0.0, -1.0) for size in vector_of_shards):
+        if not self.hidden and any_gradient and moving and all(size in (0.0, -1.0) for size in vector_of_shards):
             self.zeros += 1
         last = self.steps is not None and self.step + 1 >= self.steps
         if self.kind != "zero":
@@ -766,7 +830,7 @@ class Guard:
             "factor": self._factor(),
             "local": self._may_be_local(),
             # A step on zeros moves nothing, rightly; where that cannot be seen, one such step proves nothing.
-            "gradient": self.step > 0 if hidden else any(size > 0 for size in vector_of_shards),
+            "gradient": self.step > 0 if self.hidden else any(size > 0 for size in vector_of_shards),
         }
         weights = self._weights(all_of_them=self.step == 0)
         flat = [size for _, sizes in self.inputs for size in sizes()]
@@ -780,10 +844,12 @@ class Guard:
             records, absent = self._exchange(record, group)
         else:
             records, absent = [record], []
+        if ended := [rank for rank, it in zip(group, records) if "joined" in it]:
+            return self._joined(ended)
         values = {"grads": dict(zip(self._named(compared), vector)), "weights": weights, "buffers": buffers}
         findings = self._judge(records, absent, values, group)
         self._sample(
-            moving and self._is_settled(optimizer), [] if hidden else sorted(zip(vector_of_shards, visible), reverse=True)
+            moving and self._is_settled(optimizer), [] if self.hidden else sorted(zip(vector_of_shards, visible), reverse=True)
         )
         self.step += 1
         _mark("step")
@@ -794,7 +860,7 @@ class Guard:
 
     def _compared(self, mine):
         """The parameters whose whole gradient each rank has, equal on all of them where training is right."""
-        if self.kind == "zero" and self.stage > 0:
+        if self.hidden:
             return []
         managed = _managed(self.model, self.kind)
         return [i for i in mine if id(self.params[i]) not in managed and not self._is_local(self.names[i], self.params[i])]
@@ -1464,6 +1530,11 @@ def _managed(model, kind):
     return managed
 
 
+def _has_flat_gradients(engine, stage):
+    """Whether DeepSpeed gives its optimizer tensors of its own: under ZeRO, and for weights of 16 bits also without it."""
+    return stage > 0 or any(name.startswith("fp32_groups") for name in vars(getattr(engine, "optimizer", None) or object))
+
+
 def _is_inside(optimizer, engine):
     """Whether DeepSpeed's engine steps this optimizer."""
     held = getattr(engine, "optimizer", None)
@@ -1528,6 +1599,14 @@ def _part(p):
     """Some elements of what this rank holds of a parameter."""
     held = getattr(p, "ds_tensor", None)
     return _local((p if held is None else held).detach()).flatten()[:ELEMENTS]
+
+
+def _differ(copy, weights):
+    """Whether a copy in another type is of other numbers: up to 65,536 of them are compared."""
+    number = min(copy.numel(), weights.numel())
+    chosen = slice(0, number, number // 65536 or 1)
+    copy, weights = copy.detach().flatten()[chosen].float(), weights.detach().flatten()[chosen].to(copy.device).float()
+    return (copy - weights).norm().item() > 0.01 * max(copy.norm().item(), weights.norm().item())  # a rounding is 0.004
 
 
 def _alike(numbers, noise):

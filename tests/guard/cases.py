@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
@@ -442,6 +443,36 @@ def a_rank_that_never_comes_ends_with_a_word():
             raise AssertionError("not stopped")
         except GuardError as error:
             assert [f.code for f in error.findings] == ["absent"] and f"rank 1, within {ABSENT} s" in str(error)
+    guard.remove()
+
+
+@together
+def a_rank_that_has_no_more_batches_under_join_is_not_missed():
+    ddp = DDP(Net())
+    guard, optimizer = watch(ddp, steps=9, timeout=FOR_EVER), sgd(ddp)
+    for _ in range(2):  # epochs: in the second one the ranks have taken different numbers of steps
+        with Join([ddp]):
+            for _ in range(3 - rank()):
+                optimizer.zero_grad()
+                ddp(inputs()).sum().backward()
+                optimizer.step()
+    assert guard.done and guard.step == 2 and not guard.findings
+    assert any("no more batches for rank 1, and the others go on under `Join`" in line for line in guard.lines)
+    guard.remove()
+    assert ddp._check_and_sync_module_buffers.__func__ is DDP._check_and_sync_module_buffers
+
+
+@together
+def ranks_with_as_many_batches_under_join_are_compared():
+    ddp = DDP(Net())
+    guard, optimizer = watch(ddp, steps=4, timeout=FOR_EVER), sgd(ddp)
+    for _ in range(2):
+        with Join([ddp]):
+            for _ in range(2):
+                optimizer.zero_grad()
+                ddp(inputs()).sum().backward()
+                optimizer.step()
+    assert guard.done and guard.step == 4 and not guard.findings
     guard.remove()
 
 

@@ -162,6 +162,16 @@ _BF16 = "    model = Net().bfloat16(); model.forward = (lambda f: lambda x, s: f
 _ONES = _BF16.replace("model.forward", "model.head.weight.data.fill_(1.0); model.forward", 1)
 _LOSS = "loss = (out - 1).square().mean()"
 
+_NOT_FINITE = "loss = (out - 1).square().mean() * (float('nan') if step == 1 else 1)"
+
+_ENGINE = "    guard = watch(engine)\n"
+# Other weights, as a checkpoint has them; under ZeRO-1 and ZeRO-2 there is nothing to gather.
+_LOADED = (
+    "    with deepspeed.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):\n"
+    "        [p.data.mul_(2) for p in model.parameters() if p.numel()]\n" + _ENGINE
+)
+_REFRESHED = _LOADED.replace(_ENGINE, "    engine.optimizer.refresh_fp32_params()\n" + _ENGINE)
+
 _ACCUMULATE = "            with accelerator.accumulate(model):\n"
 # Both backwards of a step, one `engine.step()`, and an engine that is not told that it accumulates.
 _ONE_STEP = [
@@ -265,6 +275,9 @@ WRONG = {
     "zero3-learning-rate-zero": ("zero-3", _SGD, _SGD.replace("0.1", "0.0"), "still"),
     "zero3-data-the-same": ("zero-3", "engine(micro[rank::world], step)", "engine(micro[0::world], step)", "data"),
     "zero3-optimizer-lacks-some": ("zero-3", _SGD, "optimizer = torch.optim.SGD(list(model.parameters())[1:], lr=0.1)", "optimizer"),
+    "zero3-loaded-after-initialize": ("zero-3", _ENGINE, _LOADED, "master"),
+    "zero2-loaded-after-initialize": ("zero-3", '"stage": 3', '"stage": 2', "master"),
+    "zero1-loaded-after-initialize": ("zero-3", '"stage": 3', '"stage": 1', "master"),
     "zero3-buffer-differs": ("zero-3", "    guard = watch(engine)\n", "    model.scale += rank; guard = watch(engine)\n", "buffers"),
     # FSDP2
     "zero2-backwards-before-one-step": ("zero-3", '"stage": 3', '"stage": 2', "dropped"),
@@ -301,6 +314,8 @@ MORE = {
     ],
     "bf16-step-too-small": [(_SGD, _SGD.replace("0.1", "1e-9"))],
     "bf16-ones-rounded": [(_SGD, "optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)")],
+    "zero2-loaded-after-initialize": [(_ENGINE, _LOADED)],
+    "zero1-loaded-after-initialize": [(_ENGINE, _LOADED)],
     "zero2-backwards-before-one-step": _ONE_STEP,
     "zero1-backwards-before-one-step": _ONE_STEP,
     "zero2-modules-in-another-order": [(_ORDER, "return [*self.blocks][:: 1 - 2 * dist.get_rank()]")],
@@ -375,6 +390,10 @@ HARMLESS = {
     "zero1": ("zero-3", '"stage": 3', '"stage": 1'),
     "zero0": ("zero-3", '"stage": 3', '"stage": 0'),
     "zero2-boundary-named": ("zero-3", '"stage": 3', '"stage": 2'),
+    "zero2-loaded-and-refreshed": ("zero-3", '"stage": 3', '"stage": 2'),
+    "zero3-loaded-and-refreshed": ("zero-3", _ENGINE, _REFRESHED),
+    "zero2-step-left-out": ("zero-3", '"stage": 3', '"stage": 2'),
+    "zero1-step-left-out": ("zero-3", '"stage": 3', '"stage": 1'),
     "zero3-one-bucket": ("zero-3", '"reduce_bucket_size": 60', '"reduce_bucket_size": 500000'),
     "zero3-adam": ("zero-3", _SGD, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)"),
     "zero3-clipping": ("zero-3", '"gradient_clipping": 0.0', '"gradient_clipping": 0.1'),
@@ -409,6 +428,9 @@ HARMLESS_MORE = {
         (_SGD, _SGD + "; scaler = torch.amp.GradScaler('cpu', init_scale=2.0**40)"),
         (_BACKWARD, "                scaler.scale(loss * (1e30 if step == 1 else 1)).backward()\n"),
     ],
+    "zero2-loaded-and-refreshed": [(_ENGINE, _REFRESHED)],
+    "zero2-step-left-out": [(_LOSS, _NOT_FINITE)],
+    "zero1-step-left-out": [(_LOSS, _NOT_FINITE)],
     "zero2-boundary-named": [
         ('"gradient_accumulation_steps": 2', '"gradient_accumulation_steps": 1'),
         ("            for micro in batch:", "            for i, micro in enumerate(batch):"),

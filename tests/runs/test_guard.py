@@ -219,9 +219,7 @@ def test_the_page_shows_cost_and_other_checks_from_what_was_stored(language):
         assert all(told[name]["outcome"] == plain[name]["outcome"] for name in same) and not (stopped & right) - nan, (
             check
         )
-        # Under `Join` the guard waits for the rank that has no more batches, and says in the end that it is absent: RO-0019.
-        uneven = {"RO-0019/repro.py ddp-join"}
-        assert stopped - uneven <= flagged if check == "the guard" else len(stopped - nan) <= 1, check
+        assert stopped <= flagged if check == "the guard" else len(stopped - nan) <= 1, check
         assert not crashed - nan or "DETAIL" in check
         if check != "none":
             name = say("guard.guard", language) if check == "the guard" else f"`{check}`"
