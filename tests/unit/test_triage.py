@@ -332,6 +332,12 @@ def test_they_agree_whatever_stands_before_an_error(before):
         (["x/node-0/attempt_0/0/stderr.log", "x/node-1/attempt_0/0/stderr.log"], 1),
         (["x/node-0.tar.gz/attempt_0/0/stderr.log", "x/node-1.tar.gz/attempt_0/0/stderr.log"], 1),
         (["x/node-0/a/attempt_0/0/stderr.log", "x/node-0/b/attempt_0/0/stderr.log"], 2),
+        # Ranks over all nodes, in a folder of each host: a row that goes on from one to the next is one job.
+        (["gpu-a/stalls/rank-0-stall-1.txt", "gpu-a/stalls/rank-1-stall-1.txt", "gpu-b/stalls/rank-2-stall-1.txt"], 1),
+        (["x/a/rank0.log", "x/b/rank1.log", "x/c/rank2.log"], 1),
+        (["x/a/rank0.log", "x/b/rank2.log"], 2),
+        (["x/a/rank0.log", "x/a/rank2.log", "x/b/rank1.log"], 2),
+        (["x/a/rank0.log", "x/a/rank1.log", "x/b/rank1.log", "x/b/rank2.log"], 2),
         (["x/host-0/none_abcd1234/attempt_0/0/stderr.log", "x/host-1/none_efgh5678/attempt_0/0/stderr.log"], 1),
     ],
 )

@@ -166,6 +166,7 @@ def jobs(
         if not group:
             del groups[key]
     _join_hosts(groups, offsets or {})
+    _join_ranks(groups)
     _join_by_communicators(groups, communicators or {})
     below: dict[str, set[str]] = defaultdict(set)  # folder → the jobs in it
     for key, group in groups.items():
@@ -265,6 +266,27 @@ def _adjoin(folders: list[_Folder]) -> bool:
 def _on_host(folder: _Folder, job: str, up: int) -> dict[str, Place]:
     node = folder.path.split("/")[-up]
     return {name: replace(placed, job=job, node=node) for name, placed in folder.files.items()}
+
+
+def _join_ranks(groups: dict[str, dict[str, Place]]) -> None:
+    """Make one job of folders that differ in one part of their path, and whose files name the ranks of one job: each a row
+    of ranks, the next of which is in another folder."""
+    beside: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for key, group in groups.items():
+        if "/" in key and all(placed.layout == "ranks" and not placed.node for placed in group.values()):
+            parts = key.split("/")
+            for at in range(len(parts)):
+                beside["/".join(parts[:at]), "/".join(parts[at + 1 :])].append(key)
+    for (above, under), keys in beside.items():
+        if len(keys := [key for key in keys if key in groups]) < 2:
+            continue
+        rows = sorted(sorted({placed.rank for placed in groups[key].values() if placed.rank is not None}) for key in keys)
+        if [rank for row in rows for rank in row] != [*range(sum(map(len, rows)))]:
+            continue
+        job = "/".join(filter(None, (above, under))) or "."
+        for key in keys:
+            node = key.split("/")[above.count("/") + 1 if above else 0]
+            groups[job].update({name: replace(it, job=job, node=node) for name, it in groups.pop(key).items()})
 
 
 def _join_by_communicators(groups: dict[str, dict[str, Place]], communicators: Mapping[str, Iterable[str]]) -> None:
