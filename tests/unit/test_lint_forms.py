@@ -58,6 +58,10 @@ READ = {
         f"Train\n=====\n\n.. code-block:: bash\n   :caption: x\n\n   $ {EIGHT} {COMMAND}\n\nAnd no more.\n",
         7,
     ),
+    "inline.md": (
+        "Use `accelerate launch`, as in `accelerate launch --num_processes 8 -m swift.cli.rlhf --train_type lora --model m`.\n",
+        1,
+    ),
     "Dockerfile": (f"FROM i\nENV {EIGHT}\nRUN pip install \\\n  x\nCMD {COMMAND}\n", 5),
     "exec.Dockerfile": (
         f'FROM i\nENV NPROC_PER_NODE 8\nENTRYPOINT ["swift"]\nCMD {json.dumps(COMMAND.split()[1:])}\n',
@@ -68,6 +72,10 @@ READ = {
     "compose.yml": (COMPOSE, 8),
     "sky.yaml": (f"resources: {{accelerators: 'H100:8'}}\nrun: |\n  export {EIGHT}\n  {COMMAND}\n", 4),
     "workflow.yml": (f"jobs:\n  t:\n    env: {{NPROC_PER_NODE: 8}}\n    steps:\n      - run: {COMMAND}\n", 5),
+    "dstack.yml": (
+        f"type: task\nenv:\n  - NPROC_PER_NODE=8\ncommands:\n  - pip list\n  - {COMMAND}\nresources:\n  gpu: 80GB:8\n",
+        6,
+    ),
     "gitlab.yml": (f"t:\n  variables: {{NPROC_PER_NODE: '8'}}\n  script:\n    - pip list\n    - {COMMAND}\n", 5),
     "folded.yml": (f"run: >\n  {EIGHT} swift rlhf \\\n  --model m\n", 1),
     "train.ipynb": (json.dumps(NOTEBOOK, indent=1), 13),

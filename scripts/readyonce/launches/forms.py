@@ -48,7 +48,9 @@ CALLS = {"run", "call", "check_call", "check_output", "Popen", "system", "popen"
 TRAINS = {"sft_main", "rlhf_main", "pt_main", "run_exp", "notebook_launcher"}  # that train, given arguments in Python
 ENVIRONMENT = ("env", "environment", "envs", "variables")
 COMMANDS = ("entrypoint", "command", "args")
-SCRIPT_KEYS = ("run", "script", "before_script", "setup", "cmd", "cmds")
+SCRIPT_KEYS = ("run", "script", "before_script", "setup", "cmd", "cmds", "commands")
+INLINE = re.compile(r"(?<!`)`([^`\s][^`]*)`(?!`)")  # code within a line of Markdown
+NAMES_A_FILE = re.compile(r"\.(?:py|ya?ml|json)\b|\s-m\s")
 HEREDOC = re.compile(r"<<-?[ \t]*(\\?['\"]?)([A-Za-z_]\w*)['\"]?")
 TO_SHELL = re.compile(r"(?:^|[\s/;&|(])(?:bash|sh|zsh|dash|ksh|sbatch|qsub|bsub)(?:\s+[^<>|;&]*)?$")
 WRITES = re.compile(r">>?[ \t]*(\S+)|\btee[ \t]+(?:-a[ \t]+)?(\S+)")
@@ -110,7 +112,7 @@ def file(reader: Reader, name: str) -> Found:
     if suffix == ".rst":
         return _script(reader, name, _of_rst(reading._text(name, shell.SIZE)))
     if suffix == ".md":
-        return _script(reader, name, _closed(reader, reading._fenced(reading._text(name, shell.SIZE))))
+        return _script(reader, name, _closed(reader, _of_markdown(reader, reading._text(name, shell.SIZE))))
     if suffix in (*reading.SHELLS, *SCRIPTS):
         return _script(reader, name, reading._text(name, shell.SIZE))
     return Found(reader.file(name), [])  # it reads what begins with #!, and says why it does not
@@ -218,6 +220,17 @@ def _of_engine(launch: Launch, folder: str) -> None:
             launch.options["deepspeed.zero_optimization.stage"] = reading.Option(
                 next(iter(stages)), path, line, style="python"
             )
+
+
+def _of_markdown(reader: Reader, text: str) -> str:
+    """The commands of a page: its blocks of code, and code within a line that starts a script or a configuration."""
+    made, fence = [], ""
+    for written, read in zip(text.split("\n"), reading._fenced(text).split("\n")):
+        mark = re.match(r"\s*(```|~~~)", written)
+        inline = [] if mark or fence else INLINE.findall(written[: reading.LOOKED])
+        fence = fence if mark is None else "" if fence == mark[1] else fence or mark[1]
+        made.append("; ".join(it for it in inline if reader._looks.search(it) and NAMES_A_FILE.search(it)) or read)
+    return "\n".join(made)
 
 
 def _closed(reader: Reader, text: str) -> str:
