@@ -280,7 +280,9 @@ def _join_ranks(groups: dict[str, dict[str, Place]]) -> None:
     for (above, under), keys in beside.items():
         if len(keys := [key for key in keys if key in groups]) < 2:
             continue
-        rows = sorted(sorted({placed.rank for placed in groups[key].values() if placed.rank is not None}) for key in keys)
+        rows = sorted(
+            sorted({placed.rank for placed in groups[key].values() if placed.rank is not None}) for key in keys
+        )
         if [rank for row in rows for rank in row] != [*range(sum(map(len, rows)))]:
             continue
         job = "/".join(filter(None, (above, under))) or "."
