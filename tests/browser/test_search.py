@@ -14,6 +14,7 @@ from support.project import KNOWN, TESTS
 
 PREFIX = {"en": "", "zh": "zh/"}
 TYPED = yaml.safe_load((TESTS / "typed.yml").read_text(encoding="utf-8"))
+HANGS = yaml.safe_load((TESTS / "hangs.yml").read_text(encoding="utf-8"))
 REVIEWED = yaml.safe_load((TESTS / "reviewed.yml").read_text(encoding="utf-8"))
 QUESTIONS = yaml.safe_load((TESTS / "questions.yml").read_text(encoding="utf-8"))
 MESSAGES = yaml.safe_load((TESTS / "messages.yml").read_text(encoding="utf-8"))
@@ -203,6 +204,11 @@ def test_questions(capsys, search):
 
 def test_what_reviewers_typed(capsys, search):
     judge(capsys, search, "reviewed", [(typed, set(pages)) for typed, pages in REVIEWED[search[1]].items()], least=0.95)
+
+
+def test_what_people_type_about_hangs_and_starts(capsys, search):
+    assert sum(map(len, HANGS.values())) == 30
+    judge(capsys, search, "hangs", [(typed, set(pages)) for typed, pages in HANGS[search[1]].items()], least=0.93)
 
 
 def test_what_people_type(search):
