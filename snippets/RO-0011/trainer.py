@@ -3,6 +3,7 @@
 accelerate turns FSDP on for GPUs only. On a CPU `Own` sets what it sets on a GPU; the rest is the Trainer's own.
 """
 
+import os
 import tempfile
 
 import torch
@@ -84,4 +85,5 @@ for name, settings in STRATEGIES.items():
         )
         print(f"\n=> {name}, {type(trainer.model_wrapped).__name__}: the weights {right}, the norms {same}", flush=True)
         print(f"distance {apart / moved:.1e}, norms {norms}, bound {BOUND}", flush=True)
-dist.destroy_process_group()
+dist.barrier()
+os._exit(0)  # else gloo's threads may abort at the end: pytorch/pytorch#154976
