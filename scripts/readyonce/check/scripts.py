@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from readyonce.data import articles
-from readyonce.data.catalog import MINIMAL, MINIMAL_RUNS, PRINTED, SETTINGS, Catalog, Incident
+from readyonce.data.catalog import MINIMAL, MINIMAL_RUNS, SETTINGS, Catalog, Incident
 from readyonce.data.project import LANGUAGES
 from readyonce.data.reading import CatalogError, Problem
 from readyonce.data.schema import BASELINE
@@ -123,17 +123,22 @@ def printed_not_stored(catalog: Catalog) -> Iterator[Problem]:
     """What other scripts of an incident print is not stored, or is stored of other files or calls.
 
     Its pages report those lines.
-    Remedy: run `readyonce verify ID --environment current --stale --write`.
+    Remedy: run `readyonce verify ID --environment NAME --stale --write`, or delete what no call is named for.
     """
     for incident in catalog.incidents.values():
-        if printed.is_stale(catalog, incident):
-            remedy = f"Run `readyonce verify {incident.id} --environment current --stale --write`."
-            if incident.printed:
+        for environment in printed.stale(catalog, incident):
+            remedy = f"Run `readyonce verify {incident.id} --environment {environment} --stale --write`."
+            record = incident.printed_record(environment)
+            if environment not in incident.printed_calls:
+                what, remedy = "no call of incident.yml is named for this environment", "Delete it."
+                yield catalog.problem(record, (), what, remedy)
+            elif environment in incident.printed:
                 what = "it was stored with another file, call or environment"
-                yield catalog.problem(incident.folder / PRINTED, ("made_from",), what, remedy)
+                yield catalog.problem(record, ("made_from",), what, remedy)
             else:
-                what = f"there is no {PRINTED} that tells what these print"
-                yield catalog.problem(incident.folder / "incident.yml", ("printed",), what, remedy)
+                what = f"there is no {record.relative_to(incident.folder)} that tells what these print"
+                where = ("printed",) if environment == "current" else ("printed_in", environment)
+                yield catalog.problem(incident.folder / "incident.yml", where, what, remedy)
 
 
 def _names_no_error(catalog: Catalog, incident: Incident) -> bool:

@@ -95,7 +95,7 @@ class Incident:
     elsewhere: dict[str, Evidence] = field(default_factory=dict)  # on one GPU, on two hosts; shown, and judges nothing
     minimal: MinimalRuns | None = None  # how its minimal.py ended, as it is and with --fixed
     settings: SettingRuns | None = None  # and with --fixed under other settings
-    printed: PrintedLines | None = None  # what its other scripts print
+    printed: dict[str, PrintedLines] = field(default_factory=dict)  # environment -> what its other scripts print there
 
     @property
     def id(self) -> str:
@@ -119,7 +119,17 @@ class Incident:
     @property
     def printed_files(self) -> dict[str, str]:
         """Each call whose lines its pages report, with the include that has them."""
-        return {call: f"printed/{call.replace(' ', '-')}.txt" for call in self.meta.printed}
+        calls = [call for group in self.printed_calls.values() for call in group]
+        return {call: f"printed/{call.replace(' ', '-')}.txt" for call in calls}
+
+    @property
+    def printed_calls(self) -> dict[str, list[str]]:
+        """The calls whose lines its pages report, by the environment that they run in."""
+        return ({"current": self.meta.printed} if self.meta.printed else {}) | self.meta.printed_in
+
+    def printed_record(self, environment: str) -> Path:
+        """The file of what its calls print in an environment."""
+        return self.folder / PRINTED if environment == "current" else self.folder / "printed" / f"{environment}.json"
 
     @property
     def level(self) -> Level:
@@ -632,7 +642,10 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
     if not variants and not (file.fix.option or file.fix.code):
         file = file.model_copy(update={"fix": file.fix.model_copy(update={"code": FIXED_CODE})})
     settings = read(catalog, stored, SettingRuns) if (stored := folder / SETTINGS).is_file() else None
-    printed = read(catalog, stored, PrintedLines) if (stored := folder / PRINTED).is_file() else None
+    records = {"current": folder / PRINTED} | {it.stem: it for it in sorted(folder.glob("printed/*.json"))}
+    printed = {
+        name: lines for name, it in records.items() if it.is_file() and (lines := read(catalog, it, PrintedLines))
+    }
     catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere, minimal, settings, printed)
 
 

@@ -397,6 +397,8 @@ class IncidentFile(Model):
     """Of a short incident: the facts of its two runs."""
     printed: list[NonEmpty] = []
     """Calls of its other scripts, `causes.py ddp-save`, of which pages report the lines that begin with `=> `."""
+    printed_in: dict[EnvironmentName, list[NonEmpty]] = {}
+    """The same, of calls that run in another environment than the current one."""
     files: dict[FileName, list[EnvironmentName]] = {}
     """Which repro runs in which environments, the first of them the current one."""
     commands: dict[str, list[EnvironmentName]] = {}
@@ -543,7 +545,7 @@ class SettingRuns(Model):
 
 
 class PrintedLines(Model):
-    """`printed.json`: what an incident's other scripts print that its pages report."""
+    """`printed.json`, and `printed/NAME.json` of another environment: what other scripts print that pages report."""
 
     environment: Environment
     made_from: dict[str, str]  # as evidence has it

@@ -58,7 +58,8 @@ def launched(name: str, command: Sequence[str | Path], python: Path, seconds: fl
 def store(catalog: Catalog, path: Path, runs: Model) -> None:
     """Write what was run beside the script, and say so."""
     project.write_whole(path, json.dumps(runs.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n")
-    print(f"{path.parent.name}: wrote {path.relative_to(catalog.root)}", flush=True)
+    place = path.relative_to(catalog.root)
+    print(f"{place.parts[1]}: wrote {place}", flush=True)
 
 
 def address(catalog: Catalog, incident: Incident, environment: str) -> dict[str, str]:

@@ -83,7 +83,8 @@ def sentence(result: Observation, variant: Variant) -> str:
 
 def environments(incidents: list[Incident], named: str | None) -> list[str]:
     """Where the incidents run, or the one of these environments that is named. Raises `Unusable` where it is none."""
-    found = list(dict.fromkeys(name for incident in incidents for name in incident.environments))
+    every = [name for incident in incidents for name in (*incident.environments, *incident.meta.printed_in)]
+    found = list(dict.fromkeys(every))
     if named and named not in found:
         of = incidents[0].id if len(incidents) == 1 else "No incident of these"
         raise Unusable(f"{of} is not run in `{named}`, but in: {', '.join(found)}")
@@ -103,7 +104,8 @@ def differences(
     if "current" in environments and not (wanted.guard or wanted.missing):
         yield from minimal.differences(known, incidents, "current", wanted)
         yield from settings.differences(known, incidents, "current", wanted)
-        yield from printed.differences(known, incidents, "current", wanted)
+    for environment in [] if wanted.guard or wanted.missing else environments:
+        yield from printed.differences(known, incidents, environment, wanted)
 
 
 def counted(

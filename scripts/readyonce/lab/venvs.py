@@ -19,7 +19,10 @@ from readyonce.lab import processes
 from readyonce.lab.processes import LabError
 
 # Whose versions evidence names, the most telling first.
-SHOWN = ("ms-swift", "FlagEmbedding", "transformers", "peft", "trl", "liger-kernel", "accelerate", "deepspeed", "torch")
+SHOWN = (
+    *("ms-swift", "llamafactory", "FlagEmbedding", "lightning", "transformers", "peft", "trl", "liger-kernel"),
+    *("accelerate", "deepspeed", "torch"),
+)
 
 
 class NoRequirement(LabError):

@@ -18,7 +18,7 @@ def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[s
         "claims.md": article.claims(),
         "affected.md": article.affected(),
     }
-    lines = incident.printed.lines if incident.printed else {}
+    lines = {call: lines for stored in incident.printed.values() for call, lines in stored.lines.items()}
     files |= {
         name: "".join(f"{line}\n" for line in lines.get(call, [])) for call, name in incident.printed_files.items()
     }
