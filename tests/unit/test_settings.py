@@ -9,7 +9,7 @@ from readyonce.check import scripts
 from readyonce.lab import settings
 from support.project import KNOWN
 
-VALUES = {"adapters": 2, "precision": 3, "optimizer": 2, "terms": 2}
+VALUES = {"adapters": 2, "precision": 4, "optimizer": 2, "terms": 2, "frozen": 2, "buffers": 2}
 
 
 def test_each_pair_of_values_is_run_together():

@@ -518,9 +518,11 @@ class TrainingSetting(Model):
     """What the mended minimal repro is also run with."""
 
     adapters: bool  # LoRA on each linear layer, all else frozen
-    precision: Literal["float32", "bf16", "autocast"]  # bf16: of the weights
+    precision: Literal["float32", "bf16", "autocast", "accelerate"]  # bf16: of the weights; accelerate: its autocast
     optimizer: Literal["sgd", "adamw"]  # adamw: with clipping
     terms: Literal[1, 2]  # of the loss
+    frozen: bool = False  # the first half of what trains
+    buffers: bool = False  # in linear layers, changed by no batch
 
 
 class SettingRun(Model):

@@ -3,7 +3,8 @@
     torchrun --nproc-per-node 2 setting_worker.py '{"adapters": true, "precision": "bf16", ...}' minimal.py --fixed
 
 The script is run as it is. What it takes from torch is exchanged before: `nn.Linear` for one with LoRA of PEFT, `SGD` for AdamW
-with clipping, the weights' type where the model is wrapped, and `backward()`, which adds a second term. Each optimizer's gradient
+with clipping, the weights' type where the model is wrapped, and `backward()`, which adds a second term. Half of what trains may
+be frozen, linear layers may have a buffer that no batch changes, and the forward may be what accelerate makes of it. Each optimizer's gradient
 is kept before it is clipped, whole, at each step. Where the precision is another one the script is run in float32 too: how far
 the one process's own gradients are apart in both is what the precision itself costs.
 
@@ -43,8 +44,10 @@ class NothingTrains(Exception):
 class Setting:
     """One run of the script: what is exchanged while it lasts, and the gradients that it came to."""
 
-    def __init__(self, adapters: bool, precision: str, optimizer: str, terms: int) -> None:
+    def __init__(self, adapters: bool, precision: str, optimizer: str, terms: int, frozen: bool, buffers: bool) -> None:
         self.adapters, self.precision, self.clips, self.terms = adapters, precision, optimizer == "adamw", terms
+        self.frozen, self.buffers = frozen, buffers
+        self.buffered = False  # whether one was used
         self.trained: dict[int, Gradients] = {}
         self.alone: dict[int, Gradients] = {}
         self.depth = 0  # of the modules that run
@@ -71,19 +74,53 @@ class Setting:
         for name, p in module.named_parameters() if self.adapters else ():
             if "lora_" not in name:
                 p.requires_grad_(False)
+        if self.frozen and not any("half" in vars(it) for it in module.modules()):
+            module.half = trained = [p for p in module.parameters() if p.requires_grad]  # type: ignore[assignment]
+            for p in trained[: len(trained) // 2]:
+                p.requires_grad_(False)
+
+    def wrap(self, module: nn.Module, named: dict[str, Any], version: int) -> None:
+        """Before data parallelism takes it; where accelerate would, of FSDP the version, with the precision that it sets."""
+        self.prepare(module)
+        module.trained = True  # type: ignore[assignment]
+        if self.precision != "accelerate":
+            return
+        from accelerate import Accelerator, FullyShardedDataParallelPlugin
+
+        if version:
+            plugin = FullyShardedDataParallelPlugin(fsdp_version=version)
+            plugin.set_mixed_precision("bf16")
+            named["mp_policy" if version == 2 else "mixed_precision"] = plugin.mixed_precision_policy
+        if version < 2 and "_original_forward" not in vars(module):
+            # makes nothing but autocast of its forward, and float32 of what it returns
+            Accelerator(cpu=True, mixed_precision="bf16").prepare_model(module, False, evaluation_mode=True)
 
     def linear(self) -> type:
-        """`nn.Linear` whose instances are PEFT's, with an adapter that is not zero at the start."""
+        """`nn.Linear` with a buffer, or whose instances are PEFT's, with an adapter that is not zero at the start; or both."""
+        plain, setting = nn.Linear, self
+
+        class Buffered(nn.Linear):
+            factor: torch.Tensor
+
+            def __init__(self, inputs: int, outputs: int, *args: Any, **named: Any) -> None:
+                super().__init__(inputs, outputs, *args, **named)
+                self.register_buffer("factor", torch.linspace(0.5, 1.5, outputs))
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                setting.buffered, out = True, super().forward(x)
+                return out * self.factor.to(out.dtype)
+
+        made_of = Buffered if self.buffers else plain
+        if not self.adapters:
+            return made_of
         from peft.tuners.lora import Linear as WithAdapter
         from peft.tuners.lora.config import LoraConfig
-
-        plain = nn.Linear
 
         class Linear(plain):  # type: ignore[misc, valid-type]
             def __new__(cls, *args: Any, **named: Any) -> Any:
                 nn.Linear = plain  # type: ignore[misc]
                 try:
-                    base, config = plain(*args, **named), LoraConfig(r=2, lora_alpha=4, init_lora_weights=False)
+                    base, config = made_of(*args, **named), LoraConfig(r=2, lora_alpha=4, init_lora_weights=False)
                     made = WithAdapter(base, "default", config=config, r=2, lora_alpha=4, init_lora_weights=False)
                 finally:
                     nn.Linear = cls  # type: ignore[misc]
@@ -99,7 +136,9 @@ class Setting:
         self.prepare(module)  # of the one process nothing is wrapped
         if self.precision == "float32":
             return None
-        if self.precision == "autocast":
+        if self.precision == "accelerate" and any("trained" in vars(it) for it in module.modules()):
+            return None
+        if self.precision in ("autocast", "accelerate"):
             self.autocast = torch.autocast("cpu", dtype=torch.bfloat16)
             self.autocast.__enter__()
             return None
@@ -118,7 +157,7 @@ class Setting:
         return out
 
     def whole_loss(self, loss: torch.Tensor) -> torch.Tensor:
-        if self.adapters and not loss.requires_grad:
+        if (self.adapters or self.frozen) and not loss.requires_grad:
             raise NothingTrains
         self.now += len(self.pending)
         terms, self.pending = self.pending, []
@@ -209,12 +248,12 @@ def exchanged(setting: Setting) -> Iterator[None]:
         undo.append((owner, name, getattr(owner, name)))
         setattr(owner, name, new)
 
-    def wrapping(kind: Any) -> None:
+    def wrapping(kind: Any, version: int) -> None:
         plain = kind.__init__
 
         def init(self: Any, module: nn.Module, *args: Any, **named: Any) -> None:
-            setting.prepare(module)
-            if setting.adapters and kind is fsdp.FullyShardedDataParallel:
+            setting.wrap(module, named, version)
+            if (setting.adapters or setting.frozen) and kind is fsdp.FullyShardedDataParallel:
                 named["use_orig_params"] = True  # else frozen weights cannot be flattened with others
             plain(self, module, *args, **named)
             for place, p in enumerate(self.parameters()):
@@ -222,25 +261,27 @@ def exchanged(setting: Setting) -> Iterator[None]:
 
         put(kind, "__init__", init)
 
-    wrapping(nn.parallel.DistributedDataParallel)
-    wrapping(fsdp.FullyShardedDataParallel)
+    wrapping(nn.parallel.DistributedDataParallel, 0)
+    wrapping(fsdp.FullyShardedDataParallel, 1)
     shard: Any = fsdp.fully_shard
     backward: Any = torch.Tensor.backward
 
     def fully_shard(module: nn.Module, **named: Any) -> Any:
-        setting.prepare(module)
+        setting.wrap(module, named, 2)
         return shard(module, **named)
 
     put(fsdp, "fully_shard", fully_shard)
     put(torch.Tensor, "backward", lambda loss, *args, **named: backward(setting.whole_loss(loss), *args, **named))
     put(torch.optim, "SGD", setting.optimizer(torch.optim.SGD))
-    if setting.adapters:
+    if setting.adapters or setting.buffers:
         put(nn, "Linear", setting.linear())
     if setting.clips or setting.precision != "float32":
         put(torch.testing, "assert_close", lambda *_, **__: None)  # weights that steps have rounded apart
     put(dist, "destroy_process_group", lambda *_: None)
     start = dist.init_process_group
     put(dist, "init_process_group", lambda *args, **named: dist.is_initialized() or start(*args, **named))
+    if setting.precision == "accelerate" or "accelerate" in sys.modules:
+        _exchange_accelerate(setting, put)
     if "deepspeed" in sys.modules:
         _exchange_deepspeed(setting, put)
     hooks: Any = nn.modules.module
@@ -253,6 +294,16 @@ def exchanged(setting: Setting) -> Iterator[None]:
         after.remove()
         for owner, name, was in reversed(undo):
             setattr(owner, name, was)
+
+
+def _exchange_accelerate(setting: Setting, put: Any) -> None:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState
+
+    AcceleratorState._reset_state()  # the precision of the run before
+    init: Any = Accelerator.__init__
+    precision = {"mixed_precision": "bf16"} if setting.precision == "accelerate" else {}
+    put(Accelerator, "__init__", lambda self, *args, **named: init(self, *args, **{**named, **precision}))
 
 
 def _exchange_deepspeed(setting: Setting, put: Any) -> None:
@@ -291,10 +342,15 @@ def _exchange_deepspeed(setting: Setting, put: Any) -> None:
     put(deepspeed.DeepSpeedEngine, "step", stepped)
 
 
-def run(setting: Setting, script: str) -> tuple[Gradients, Gradients]:
+def run(wanted: dict[str, Any], script: str, precision: str = "") -> tuple[Gradients, Gradients]:
     """Run the script under a setting: the trained model's gradients, and those of the one process."""
+    precision = precision or wanted["precision"]
+    if precision == "accelerate" and "deepspeed" in sys.modules:
+        precision = "bf16"  # what accelerate sets there
+    setting = Setting(**{**wanted, "precision": precision})
     with exchanged(setting):
         runpy.run_path(script, run_name="__main__")
+    wanted["buffers"] = setting.buffered
     return setting.result()
 
 
@@ -315,12 +371,12 @@ def main() -> None:
     told: dict[str, Any] = {"setting": wanted, "apart": [], "rounding": []}
     with contextlib.suppress(NothingTrains):
         try:
-            trained, alone = run(Setting(**wanted), script)
+            trained, alone = run(wanted, script)
         except NoSecondTerm:
             wanted["terms"] = 1
-            trained, alone = run(Setting(**wanted), script)
+            trained, alone = run(wanted, script)
         if wanted["precision"] != "float32":
-            _, exact = run(Setting(**{**wanted, "precision": "float32"}), script)
+            _, exact = run(wanted, script, "float32")
             told["rounding"] = _apart(alone, exact) if dist.get_rank() == 0 else []
         told["apart"] = _apart(trained, alone) if dist.get_rank() == 0 else []
     if dist.get_rank() == 0:

@@ -1,6 +1,6 @@
-"""The mended minimal repro under settings that it does not have: adapters, bfloat16, another optimizer, a second term.
+"""The mended minimal repro under settings that it does not have: adapters, bfloat16, frozen parts.
 
-Six launches cover each pair of values. What each came to is stored in `settings.json` beside the script.
+Eight launches cover each pair of values. What each came to is stored in `settings.json` beside the script.
 """
 
 from __future__ import annotations
@@ -18,12 +18,17 @@ from readyonce.lab.verify import Wanted
 
 WORKER = Path(__file__).with_name("setting_worker.py")
 COVERING = [
-    TrainingSetting(adapters=False, precision="float32", optimizer="adamw", terms=2),
-    TrainingSetting(adapters=True, precision="float32", optimizer="sgd", terms=1),
-    TrainingSetting(adapters=False, precision="bf16", optimizer="sgd", terms=2),
-    TrainingSetting(adapters=True, precision="bf16", optimizer="adamw", terms=1),
-    TrainingSetting(adapters=False, precision="autocast", optimizer="adamw", terms=1),
-    TrainingSetting(adapters=True, precision="autocast", optimizer="sgd", terms=2),
+    TrainingSetting.model_validate(dict(zip(TrainingSetting.model_fields, values)))
+    for values in [
+        (False, "float32", "adamw", 2, False, True),
+        (True, "float32", "sgd", 1, True, False),
+        (False, "bf16", "sgd", 2, True, False),
+        (True, "bf16", "adamw", 1, False, True),
+        (False, "autocast", "adamw", 1, True, False),
+        (True, "autocast", "sgd", 2, False, True),
+        (False, "accelerate", "sgd", 1, False, False),
+        (True, "accelerate", "adamw", 2, True, True),
+    ]
 ]
 EXACT = 1e-4  # in float32, of a gradient's length; right runs were 2e-6 apart at most
 ROUNDING = 3  # times what the precision costs the one process

@@ -62,6 +62,7 @@ class Article(IncidentPage):
         for run in stored.runs:
             it = run.setting
             words = [f"adapters-{'lora' if it.adapters else 'none'}", it.precision, it.optimizer, f"terms-{it.terms}"]
+            words += ["frozen"] * it.frozen + ["buffers"] * it.buffers
             parts = (self.say(f"setting-{word}") for word in words)
             setting = self.joined("between", (part for part in parts if part))
             ended = self.say("setting-unmet") if run.outcome == "unmet" else self.chip(run.outcome)
