@@ -24,6 +24,11 @@ def test_each_pair_of_values_is_run_together():
         ([2e-7, 9e-5], [], "match"),
         ([2e-7, 2e-4], [], "diverge"),
         ([float("nan")], [], "diverge"),
+        ([2e-7, float("nan"), 9e-5], [], "match"),  # nothing has a gradient in the second step
+        ([2e-7, float("nan"), 2e-4], [], "diverge"),
+        ([2e-7, float("nan"), float("nan")], [], "diverge"),
+        ([0.007], [0.001], "match"),  # one number, rounded to its neighbour
+        ([0.009], [0.001], "diverge"),
         ([0.03, 0.9], [0.01, 0.01], "match"),  # after the first step the weights are rounded apart
         ([0.04, 0.03], [0.01, 0.01], "diverge"),
         ([0.02], [float("nan")], "diverge"),

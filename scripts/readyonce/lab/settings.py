@@ -6,6 +6,7 @@ Eight launches cover each pair of values. What each came to is stored in `settin
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
@@ -32,14 +33,19 @@ COVERING = [
 ]
 EXACT = 1e-4  # in float32, of a gradient's length; right runs were 2e-6 apart at most
 ROUNDING = 3  # times what the precision costs the one process
+LAST_PLACE = 2.0**-7  # of bfloat16: where one number trains, it may be rounded to its neighbour
 
 
 def outcome(apart: Sequence[float], rounding: Sequence[float]) -> Literal["match", "diverge"]:
     """Whether gradients, of which these are the distances at each step, count as those of one process.
 
-    Where the precision rounds, the first step tells: after it the weights themselves are apart.
+    Where the precision rounds, the first step tells: after it the weights themselves are apart. In float32 a step in which
+    nothing has a gradient has no distance: 0 of 0. A gradient that is nan makes the weights so, and with them the last one.
     """
-    right = apart[0] <= ROUNDING * rounding[0] if rounding else all(one <= EXACT for one in apart)
+    if rounding:
+        right = apart[0] <= max(ROUNDING * rounding[0], LAST_PLACE)
+    else:
+        right = not math.isnan(apart[-1]) and all(math.isnan(one) or one <= EXACT for one in apart)
     return "match" if right else "diverge"
 
 

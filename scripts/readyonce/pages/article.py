@@ -227,10 +227,10 @@ class Article(IncidentPage):
 
 
 def _distance(apart: list[float], first: bool) -> str:
-    """At the first step, or the largest."""
-    if not apart:
+    """At the first step, or the largest; without steps in which nothing has a gradient."""
+    if not any(it == it for it in apart):
         return "–"
-    return f"{apart[0] if first else max(apart):.1g}".replace("e-0", "e-")
+    return f"{apart[0] if first else max(it for it in apart if it == it):.1g}".replace("e-0", "e-")
 
 
 def _in_short(place: str) -> str:
