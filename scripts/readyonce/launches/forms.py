@@ -224,13 +224,12 @@ def _of_engine(launch: Launch, folder: str) -> None:
 
 def _of_markdown(reader: Reader, text: str) -> str:
     """The commands of a page: its blocks of code, and code within a line that starts a script or a configuration."""
-    made, fence = [], ""
-    for written, read in zip(text.split("\n"), reading._fenced(text).split("\n")):
-        mark = re.match(r"\s*(```|~~~)", written)
-        inline = [] if mark or fence else INLINE.findall(written[: reading.LOOKED])
-        fence = fence if mark is None else "" if fence == mark[1] else fence or mark[1]
-        made.append("; ".join(it for it in inline if reader._looks.search(it) and NAMES_A_FILE.search(it)) or read)
-    return "\n".join(made)
+
+    def beside(line: str) -> str:
+        inline = INLINE.findall(line[: reading.LOOKED])
+        return "; ".join(it for it in inline if reader._looks.search(it) and NAMES_A_FILE.search(it))
+
+    return reading._fenced(text, beside)
 
 
 def _closed(reader: Reader, text: str) -> str:

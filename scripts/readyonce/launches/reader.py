@@ -460,8 +460,8 @@ def _text(path: str, limit: int = SIZE) -> str:
     return data.decode("utf-8", "replace").lstrip("\ufeff")
 
 
-def _fenced(text: str) -> str:
-    """The commands of a Markdown page; all other lines are empty, so that the numbers stay."""
+def _fenced(text: str, beside: Callable[[str], str] = lambda _: "") -> str:
+    """The commands of a Markdown page; all other lines are what `beside` makes of them, or empty, so that the numbers stay."""
     made, inside = [], None
     for line in text.split("\n"):
         fence = re.match(r"\s*(`{3,}|~{3,})\s*(\w*)", line)
@@ -472,7 +472,7 @@ def _fenced(text: str) -> str:
             inside = None
             made.append("")
         else:
-            made.append(re.sub(r"^\s*\$ ", "", line) if inside and inside[1] else "")
+            made.append(beside(line) if inside is None else re.sub(r"^\s*\$ ", "", line) if inside[1] else "")
     return "\n".join(made)
 
 
