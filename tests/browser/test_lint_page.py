@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from readyonce.data.words import say
-from readyonce.lab import recording
 from readyonce.launches import shell
 from readyonce.lint import judge
 from readyonce.pages import lint
@@ -26,9 +25,9 @@ COMPARED = ("level", "code", "line", "option", "what", "versions", "change", "fi
 TWIN = """const [code, rules, cases] = process.argv.slice(1).map((name) => require("fs").readFileSync(name, "utf8"));
 const engine = new Function(code + "; return readyonceLint()")();
 const shipped = JSON.parse(rules);
-for (const { text, language, name, versions } of JSON.parse(cases)) {
+for (const { text, language, versions } of JSON.parse(cases)) {
   const begun = process.cpuUsage();
-  const told = engine.lint(shipped[language], text, language, name, versions);
+  const told = engine.lint(shipped[language], text, language, versions);
   console.log(JSON.stringify({ ...told, took: process.cpuUsage(begun).user }));
 }"""
 
@@ -83,11 +82,11 @@ def command(tmp_path, monkeypatch):
 
 
 def agree(asked, theirs, command):
-    """All but what only the command reads, the anchors, aliases and tags of YAML; returns how many those are."""
-    refused = 0
+    """Each text is left to the terminal, or both say the same of it; returns how many the page read."""
+    read = 0
     for it, told in zip(asked, theirs, strict=True):
-        if told.get("unreadable") == say("lint-page.anchor", it[1]):
-            refused += 1
+        if told.get("unreadable") == say("lint-page.terminal", it[1]):
+            assert not told["findings"]
             continue
         ours = command(*it)
         del told["took"], told["several"]
@@ -95,25 +94,20 @@ def agree(asked, theirs, command):
             for either in (ours, told):
                 either.pop("unreadable", None)
         assert told == ours, it
-    return refused
+        read += 1
+    return read
 
 
 # ------------------------------------------------------------------------------ both engines
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_both_engines_say_the_same_of_every_trap(twin, command, language):
+def test_both_engines_say_the_same_of_every_trap_that_is_a_single_command(twin, command, language):
     asked = []
     for trap in TRAPS.values():
-        name = trap.get("name", "train.sh")
-        for versions in (trap.get("with", {}), {}):
-            asked.append((trap["script"], language, name, versions))
-            asked += [
-                (text, language, file, versions)
-                for file, text in trap.get("files", {}).items()
-                if "/" not in file and file[-3:] != ".py"
-            ]
-    assert not agree(asked, twin(asked), command)
+        if trap.get("name", "train.sh").endswith(".sh"):
+            asked += [(trap["script"], language, "train.sh", versions) for versions in (trap.get("with", {}), {})]
+    assert agree(asked, twin(asked), command) >= 40
     assert any(command(*it)["findings"] for it in asked)
 
 
@@ -121,21 +115,9 @@ def test_both_engines_say_the_same_of_every_trap(twin, command, language):
 def test_both_engines_say_the_same_of_public_launches(twin, command, language):
     asked = []
     for it in PUBLIC:
-        name = "run.yaml" if it["path"].endswith((".yml", ".yaml")) else "run.sh"
-        asked += [(it["launch"], language, name, versions) for versions in (it.get("with", {}), {})]
-    agree(asked, twin(asked), command)
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_both_engines_say_the_same_of_the_frameworks_own_commands(twin, command, language):
-    asked = []
-    for observed in COMMANDS:
-        script = (observed.incident.folder / observed.variant.script).read_text(encoding="utf-8")
-        evidence = observed.incident.evidence[observed.environment]
-        versions = {name.lower(): release for name, release in evidence.environment.versions.items()}
-        text = recording.with_lines(script, observed.variant.lines)
-        asked += [(text, language, "run.sh", versions), (text, language, "run.sh", {})]
-    assert not agree(asked, twin(asked), command)
+        if not it["path"].endswith((".yml", ".yaml")):
+            asked += [(it["launch"], language, "run.sh", versions) for versions in (it.get("with", {}), {})]
+    assert agree(asked, twin(asked), command) >= len(asked) * 0.5
 
 
 def damaged(seed, count):
@@ -162,75 +144,47 @@ def damaged(seed, count):
 
 def test_both_engines_say_the_same_of_damaged_scripts(twin, command):
     asked = [(text, LANGUAGES[number % 2], "train.sh", {}) for number, text in enumerate(damaged(18, 2000))]
-    assert agree(asked, twin(asked), command) < 10
+    assert agree(asked, twin(asked), command) > 200
 
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name.endswith(".sh")])
-def test_both_engines_say_the_same_of_hostile_scripts(twin, command, name):
+def test_a_hostile_script_takes_no_time(twin, command, name):
     asked = [(HOSTILE[name], "en", name, {})]
     (told,) = twin(asked)
     assert told["took"] < 10_000_000  # microseconds of a processor, not of a clock
-    assert not agree(asked, [told], command)
+    agree(asked, [told], command)
 
 
-CONFIGURATIONS = {
-    "plain": "stage: sft\nfinetuning_type: lora # small\n\nddp_find_unused_parameters: true\n",
-    "the option's own line": "# a comment\n---\nstage: 'sft'\n\"finetuning_type\": lora\nuse_reentrant_gc: true\nddp_find_unused_parameters: true\n",
-    "lists and maps": "stage: sft\nfinetuning_type: lora\ndataset:\n- a\n- {b: [1, 'two', \"t\\u00e9\"]}\n-\n  c: ~\n  d:\n    - - 1\nuse_reentrant_gc: true\n",
-    "switched off": "stage: sft\nfinetuning_type: lora\ndisable_gradient_checkpointing: true\ndeepspeed: ds.json\n",
-    "JSON": '{\n  "stage": "sft",\n  "finetuning_type": "lora",\n  "use_reentrant_gc": true,\n  "ddp_find_unused_parameters": true\n}\n',
-    "a text over several lines": "stage: sft\ntemplate: |\n  use_reentrant_gc: false\n\n  more\nfinetuning_type: lora\nuse_reentrant_gc: true\n",
-    "Windows": "stage: sft\r\nfinetuning_type: lora\r\nuse_reentrant_gc: true\r\n",
-    "Axolotl": "base_model: m\ndatasets:\n  - path: d\n    type: alpaca\ngradient_checkpointing: true\ngradient_checkpointing_kwargs:\n  use_reentrant: true\n",
-    "DeepSpeed alone": '{"zero_optimization": {"stage": 3}}',
-    "accelerate alone": "distributed_type: DEEPSPEED\ndeepspeed_config:\n  zero_stage: 2\n",
-    "not closed": "stage: sft\nfinetuning_type: [lora\n",
-    "a colon too many": "stage: sft: x\nfinetuning_type: lora\n",
-    "deeper for no reason": "stage: sft\n  finetuning_type: lora\n",
-    "too deep": "a: " + "[" * 60 + "]" * 60,
-    "too many": "a: [" + "{}, " * 21_000 + "]",
+MORE = {
+    "a variable": "OUT=out\ntorchrun --nproc_per_node 8 train.py --output_dir $OUT --per_device_train_batch_size 1\n",
+    "a branch": "if true; then torchrun --nproc_per_node 8 train.py; fi\n",
+    "a substitution": "torchrun --nproc_per_node $(nproc) train.py\n",
+    "a here-document": "bash <<EOF\ntorchrun --nproc_per_node 8 train.py\nEOF\n",
+    "a shell": "bash -c 'torchrun --nproc_per_node 8 train.py'\n",
+    "a configuration": "stage: sft\nfinetuning_type: lora\nuse_reentrant_gc: true\n",
+    "its JSON": '{\n  "stage": "sft",\n  "finetuning_type": "lora"\n}\n',
+    "a page": "Run it so:\n\n```bash\n$ torchrun --nproc_per_node 8 train.py\n```\nIt doesn't stop.\n",
 }
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_both_engines_say_the_same_of_configurations(twin, command, name):
-    text = CONFIGURATIONS[name]
-    asked = [
-        (text, language, "run.yaml", versions) for language in LANGUAGES for versions in ({}, {"llamafactory": "0.9.3"})
-    ]
-    told = twin(asked)
-    if name in ("not closed", "a colon too many", "deeper for no reason", "too many"):
-        assert all(it["unreadable"] for it in told) and "unreadable" in command(*asked[0])
-    else:
-        assert not agree(asked, told, command)
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", MORE)
+def test_more_than_single_commands_is_left_to_the_terminal(twin, name, language):
+    (told,) = twin([(MORE[name], language, "paste", {})])
+    assert told["unreadable"] == say("lint-page.terminal", language) and not told["findings"]
 
 
-@pytest.mark.parametrize(
-    "text", ["stage: &a sft\nb: *a\n", "a: !!python/object/apply:os.system [x]\n", "a: [&a x, *a]\n"]
-)
-def test_anchors_and_tags_are_refused(twin, text):
-    (told,) = twin([(text, "en", "run.yaml", {})])
-    assert told["unreadable"] == say("lint-page.anchor", "en") and not told["findings"]
-
-
-def test_what_a_pasted_text_is_comes_from_what_it_holds(twin):
-    script = "NPROC_PER_NODE=2 swift sft --model m\n"
-    texts = {
-        script: 1,
-        f"Run it so:\n\n```bash\n$ {script}```\nIt doesn't stop.\n": 4,
-        CONFIGURATIONS["the option's own line"]: 5,
-        CONFIGURATIONS["JSON"]: 4,
-    }
-    told = twin([(text, "en", "paste", {}) for text in texts])
-    assert [[(it["level"], it["line"]) for it in one["findings"] if it["level"] != "note"] for one in told] == [
-        [("warning" if "swift" in text else "error", line)] for text, line in texts.items()
-    ]
+def test_prose_is_no_launch(twin):
+    texts = ["Which release of deepspeed do you have?", "pip install deepspeed", "The fault is with torchrun."]
+    assert all(
+        not told["launches"] and "unreadable" not in told for told in twin([(it, "en", "paste", {}) for it in texts])
+    )
 
 
 def test_the_page_knows_a_launch_by_its_words():
     """Before the engine is there: as diagnose-page.js asks."""
     words = re.compile(rf"(?<![\w.])(?:{'|'.join(map(re.escape, lint.starts(KNOWN)))})(?!\w)", re.ASCII)
-    texts = [trap["script"] for trap in TRAPS.values() if trap.get("launches", 1)] + list(CONFIGURATIONS.values())[:3]
+    texts = [trap["script"] for trap in TRAPS.values() if trap.get("launches", 1)] + list(MORE.values())
     texts += [(it.incident.folder / it.variant.script).read_text(encoding="utf-8") for it in COMMANDS]
     assert all(words.search(text) for text in texts)
     assert not words.search("RuntimeError: Expected to mark a variable ready only once.\nSwiftly.")
@@ -240,7 +194,7 @@ def test_the_page_knows_a_launch_by_its_words():
 def test_both_engines_name_the_same_incidents(twin, command, language):
     asked = [(sign["launch"], language, "train.sh", sign.get("with", {})) for sign in SIGNS]
     theirs = twin(asked)
-    assert not agree(asked, theirs, command)
+    assert agree(asked, theirs, command) == len(asked)
     named = {it["code"] for told in theirs for it in told["findings"] if it["code"].startswith("RO-")}
     in_files = {id.split()[0] for sign in SIGNS if "files" in sign for id in sign["says"]}  # which the page cannot read
     assert named | in_files == {id.split()[0] for sign in SIGNS for id in sign["says"]}
@@ -259,4 +213,4 @@ def test_it_neither_runs_nor_asks_for_anything():
     code = CODE.read_text(encoding="utf-8").partition("*/")[2]
     named = set(re.findall(r"[A-Za-z_$][\w$]*", code))
     assert not named & {"Function", "fetch", "XMLHttpRequest", "import", "importScripts", "document", "window"}
-    assert code.count("eval") == code.count('"eval"') == 1  # the shell's, which is read as text
+    assert "eval(" not in code

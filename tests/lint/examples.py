@@ -36,7 +36,7 @@ LINKED = 5  # launches of a row; of more, their number
 
 
 def read_clones(clones: Path, compiled: dict) -> None:
-    reader = launch.Reader(compiled["stacks"])
+    reader = launch.Reader(compiled["stacks"], compiled["models"])
     told = {}
     for repository, releases in RELEASES.items():
         tries = [clones / repository, clones / repository.replace("/", "+") / "repo"]

@@ -15,7 +15,7 @@ from support.patience import PATIENCE
 from support.project import KNOWN, ROOT, TESTS
 
 RULES = json.loads(json.dumps(lint.compile_rules(KNOWN, "https://wiki.example")))
-READER = reader.Reader(RULES["stacks"])
+READER = reader.Reader(RULES["stacks"], RULES["models"])
 TRAPS = yaml.safe_load((TESTS / "lint" / "traps.yml").read_text(encoding="utf-8"))
 COMMANDS = [it for it in KNOWN.observed if it.variant.is_command]
 SIGNS = yaml.safe_load((TESTS / "lint" / "signs.yml").read_text(encoding="utf-8"))

@@ -35,7 +35,7 @@ def test_trap(name, tmp_path):
     placed = [f"{it.level} {it.code} {it.file.removeprefix(f'{tmp_path}/')}:{it.line}" for it in told]
     assert expected in (named, placed), told
     for fact, value in trap.get("facts", {}).items():
-        assert judge.facts_of(RULES, found[0], versions)[fact] == value
+        assert judge.facts_of(RULES, found[0], versions).get(fact) == value
 
 
 @pytest.fixture(scope="module")

@@ -192,6 +192,24 @@ def test_what_starts_processes_and_is_not_read_is_said(text, word, tmp_path):
     assert launch.unseen == word
 
 
+def test_a_page_shows_a_clusters_file(tmp_path):
+    page = "# Train\n\n```yaml\ntype: task\ncommands:\n  - pip install x\n  - torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 1\n```\n"
+    (tmp_path / "train.md").write_text(page, encoding="utf-8")
+    (launch,) = forms.file(READER, str(tmp_path / "train.md")).launches
+    assert (launch.processes, launch.line) == (8, 7)
+
+
+@pytest.mark.parametrize(
+    "called",
+    ['"${TORCHRUN_BIN}"', "$TORCHRUN", '"$PYTHON_BIN" -m torch.distributed.run', "${PYTHON} -m torch.distributed.run"],
+)
+def test_a_launcher_in_a_variable_is_known_by_its_name(called, tmp_path):
+    text = f'if [ -n "$HOME" ]; then TORCHRUN_BIN=$HOME/torchrun; fi\n{called} --nproc_per_node 8 train.py --per_device_train_batch_size 1\n'
+    (tmp_path / "train.sh").write_text(text, encoding="utf-8")
+    (launch,) = forms.file(READER, str(tmp_path / "train.sh")).launches
+    assert (launch.processes, launch.line) == (8, 2)
+
+
 def test_services_know_nothing_of_each_other(tmp_path):
     text = "services:\n" + "".join(
         f"  {name}:\n    environment: {{{variable}}}\n    command: swift sft --model m\n"

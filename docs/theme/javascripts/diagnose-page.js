@@ -42,7 +42,7 @@
     const judgement = `let rules;
       onmessage = ({ data }) => {
         if (data.rules) rules = data.rules;
-        else postMessage({ round: data.round, told: engine.lint(rules, data.text, data.language, data.file) });
+        else postMessage({ round: data.round, told: engine.lint(rules, data.text, data.language) });
       };`;
     const script = (name) => new Promise((done, failed) => {
       const made = document.createElement("script");
@@ -124,7 +124,7 @@
           else other();
         };
         judge.onerror = () => stopped(root.dataset.failed);
-        judge.postMessage({ round: mine, text: launch, file: held.name, language });
+        judge.postMessage({ round: mine, text: launch, language });
       }, other);
     }
 

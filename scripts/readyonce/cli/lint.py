@@ -17,7 +17,7 @@ def lint(options: argparse.Namespace) -> int:
     rules = rule_cache.lint_rules()
     faults: list[str] = []
     versions = inputs.releases(options.python, options.with_)
-    reader = Reader(rules["stacks"])
+    reader = Reader(rules["stacks"], rules["models"])
     launches, files = inputs.launches(reader, options.files, options.words, faults)
     answers = judge.answers(rules, launches, versions, options.lang)
     looks = judge.look(rules, reader.code(), options.lang)

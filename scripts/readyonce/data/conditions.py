@@ -64,7 +64,12 @@ def parts(catalog: Catalog, runs: Collection[Observed]) -> list[Part]:
 
 def part_in_words(catalog: Catalog, part: Part, language: Language) -> str:
     """The conditions that its runs have in common, of those that tell it apart."""
-    texts = (_seen(catalog, name, part.runs, language) for name in part.names)
+    return common(catalog, part.names, part.runs, language)
+
+
+def common(catalog: Catalog, names: Iterable[str], runs: Collection[Observed], language: Language) -> str:
+    """What runs tell of these facts: `base weights frozen or vision tower frozen, one reduce bucket`."""
+    texts = (_seen(catalog, name, runs, language) for name in names)
     return say("comma", language).join(text for text in texts if text)
 
 

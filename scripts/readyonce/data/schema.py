@@ -752,6 +752,15 @@ class RunsTable(Model):
     """A query: every run that fits becomes a row."""
 
 
+class TextModel(Model):
+    """An entry of `models.yml`: a class of transformers, and the names by which launches ask for its models."""
+
+    names: list[NonEmpty] = []
+    """Names without the owner, in small letters; `{a,b}` stands for either."""
+    tied: list[NonEmpty] = []
+    """The same of models whose embedding and output head are one weight."""
+
+
 class Change(Model):
     """An entry of `changes.yml`, which is written by commands: on one day one thing came, or became another."""
 
@@ -986,6 +995,8 @@ class FrameworkFile(Model):
     """Options of other programs: a script that is given one, and not the first of `marks`, does not take its arguments."""
     processes: NonEmpty | None = None
     """The variable that says how many; where it is not set, one."""
+    options_since: dict[NonEmpty, NonEmpty] = {}
+    """Options that a release of `package` brought: a command that is given one needs it, or a newer one."""
     launch: list[Rule] = []
     """What a command tells of a run; of each fact the first rule that fits counts."""
 

@@ -49,6 +49,11 @@ TRAINS = {"sft_main", "rlhf_main", "pt_main", "run_exp", "notebook_launcher"}  #
 ENVIRONMENT = ("env", "environment", "envs", "variables")
 COMMANDS = ("entrypoint", "command", "args")
 SCRIPT_KEYS = ("run", "script", "before_script", "setup", "cmd", "cmds", "commands")
+# A variable that is called by what it starts, where a command begins: `"${TORCHRUN_BIN}" --nproc_per_node 8`.
+CALLED_LAUNCHER = re.compile(
+    r"(?:(?<=^)|(?<=[\n;&|(] )|(?<=\n)|(?<=\n[ \t])|(?<=\n  )|(?<=\n    ))\"?\$\{?(?:[A-Z]+_)?(TORCHRUN|ACCELERATE|DEEPSPEED|PYTHON)(?:_(?:BIN|CMD|EXE|PATH))?\}?\"?(?=[ \t]+\S)"
+)
+YAML_BLOCK = re.compile(r"^[ \t]*`{3}ya?ml\b.*\n((?:.*\n)*?)[ \t]*`{3}", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`([^`\s][^`]*)`(?!`)")  # code within a line of Markdown
 NAMES_A_FILE = re.compile(r"\.(?:py|ya?ml|json)\b|\s-m\s")
 HEREDOC = re.compile(r"<<-?[ \t]*(\\?['\"]?)([A-Za-z_]\w*)['\"]?")
@@ -112,7 +117,9 @@ def file(reader: Reader, name: str) -> Found:
     if suffix == ".rst":
         return _script(reader, name, _of_rst(reading._text(name, shell.SIZE)))
     if suffix == ".md":
-        return _script(reader, name, _closed(reader, _of_markdown(reader, reading._text(name, shell.SIZE))))
+        text = reading._text(name, shell.SIZE)
+        told = _script(reader, name, _closed(reader, _of_markdown(reader, text)))
+        return told if told.launches else _pieces(reader, name, _of_blocks(text), [])
     if suffix in (*reading.SHELLS, *SCRIPTS):
         return _script(reader, name, reading._text(name, shell.SIZE))
     return Found(reader.file(name), [])  # it reads what begins with #!, and says why it does not
@@ -232,6 +239,15 @@ def _of_markdown(reader: Reader, text: str) -> str:
     return reading._fenced(text, beside)
 
 
+def _of_blocks(text: str) -> list[Part]:
+    """What a page's blocks of YAML start: of a cluster's files, as its manual shows them."""
+    return [
+        part._replace(line=part.line + text.count("\n", 0, block.start(1)))
+        for block in YAML_BLOCK.finditer(text)
+        for part in _of_containers(block[1])
+    ]
+
+
 def _closed(reader: Reader, text: str) -> str:
     """The commands of a page without the blocks that hold no launch and leave a quote open: prose, with an apostrophe."""
     blocks = re.split(r"(\n{2,})", text)
@@ -248,6 +264,7 @@ def _hinted(reader: Reader, text: str) -> bool:
 def plain(text: str) -> str:
     """A script whose here-documents, `--wrap` and spellings of launchers are written as the shell reader takes them."""
     text = re.sub(r"\baccelerate-launch\b", "accelerate launch", text)
+    text = CALLED_LAUNCHER.sub(lambda match: match[1].lower(), text)
     text = re.sub(r"(?:\bpython[\d.]*[ \t]+)?(?:\$\(which[ \t]+(\w+)\)|`which[ \t]+(\w+)`)", r"\1\2", text)
     text = re.sub(r"(?<=\S[ \t])(?<!python )(?<!python3 )-m[ \t]+swift\.cli\.(sft|rlhf|pt)\b", r"swift/cli/\1.py", text)
     text = re.sub(r"--deepspeed(?:=|[ \t]+)(?:''|\"\")(?=\s|$)", "", text)
@@ -310,7 +327,7 @@ def _with_sourced(reader: Reader, folder: str, text: str) -> str:
     def sets(path: str) -> str:
         at = next((it for it in (os.path.join(folder, path), path) if "$" not in path and os.path.isfile(it)), None)
         if at is None:
-            return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.asked))
+            return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.asked - {reading.MACHINES}))
         return "; ".join(SETS.findall(reading._text(at, shell.SIZE).replace("\r\n", "\n"))) or ":"
 
     def told(match: re.Match[str]) -> str:

@@ -36,10 +36,14 @@ LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "a
 STARTERS: dict[str, tuple[str, ...]] = {"srun": ("ntasks", "n"), "mpirun": ("np", "n"), "mpiexec": ("np", "n")}
 PYTHON = re.compile(r"python[\d.]*")
 FLAG = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*", re.DOTALL)  # of Python itself
+BEHIND = re.compile(r"\$\{?\w+\}?/([^\s\"'$`*{}]+)[\"'}]*$")  # the end of a path whose folder is not known
 DASHED = re.compile(r"--?[A-Za-z]")
-UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*|`.*`")
+SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)  # of Hydra, which has no dashes
+STAGE = re.compile(r"(?:zero|stage|z)[-_]?([0-3])(?!\d)")  # in the name of a DeepSpeed file
+UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*\)|`.*`")
 # Options of launchers that name the processes of one machine.
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
+MACHINES = "NNODES"  # the variable that ms-swift and LLaMA-Factory hand on
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 KWARGS = "gradient_checkpointing_kwargs"
 # The options that say how activations are checkpointed, the most telling first.
@@ -51,7 +55,14 @@ SETTINGS = (
     "gradient_checkpointing",
     "activation_checkpointing",
 )
-CONFIGS = {"deepspeed", "deepspeed_config", "deepspeed_config_file"}  # that name a DeepSpeed file
+# The options that name the model.
+MODELS = ("model_name_or_path", "model", "model_id_or_path", "base_model", "pretrain", "actor_rollout_ref.model.path")
+CONFIGS = {
+    "deepspeed",
+    "deepspeed_config",
+    "deepspeed_config_file",
+    "deepspeed_config_path",
+}  # that name a DeepSpeed file
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
 
@@ -79,7 +90,8 @@ class Launch:
     ):
         self.command, self.file, self.line, self.options = command, file, line, options or {}
         self.launcher, self.frameworks, self.unseen = launcher, list(frameworks), unseen
-        self.processes: int | None = None
+        self.processes: int | None = None  # of one machine, where there are several
+        self.machines: str | None = None  # how many; None: nothing says that there are several
         self.unread: list[str] = []  # what it names and could not be read
         self.blind = False  # its own configuration is among that
 
@@ -91,10 +103,11 @@ def readable(name: str) -> bool:
 
 
 class Reader:
-    """Reads files; `frameworks` are those of the compiled rules."""
+    """Reads files; `frameworks` are those of the compiled rules, `models` the classes of models by name."""
 
-    def __init__(self, frameworks: Mapping[str, Mapping[str, Any]]):
+    def __init__(self, frameworks: Mapping[str, Mapping[str, Any]], models: Mapping[str, tuple[str, bool]] = {}):
         self.frameworks = frameworks
+        self.models = models
         self.commands = [(command, key) for key, framework in frameworks.items() for command in framework["commands"]]
         self.firsts = {command.split()[0] for command, _ in self.commands} - {"python"}
         # Words of which a script that launches anything has one: most scripts have none, and are not read.
@@ -105,6 +118,7 @@ class Reader:
         self.hints |= {mark.partition(".")[0] for mark in frameworks["transformers"]["marks"]}
         self.python: dict[str, None] = {}  # the Python files that were read
         self.asked = {framework["processes"] for framework in frameworks.values() if framework["processes"]}
+        self.asked.add(MACHINES)
 
     def file(self, name: str) -> list[Launch]:
         suffix = os.path.splitext(name)[1].lower()
@@ -163,7 +177,8 @@ class Reader:
             return None
         says = " ".join(_base(word.text) if i == 0 else word.text for i, word in enumerate(rest[:4]))
         own = next((key for command, key in self.commands if _begins(says, command)), None)
-        options, positional = _options(name, rest)
+        started = 3 if len(rest) > 2 and rest[1].text == "-m" else 2
+        options, positional = _options(name, rest[started:])
         launch = Launch(says, name, words[0].line, options, launcher)
         trains = self._trains(launch) or "deepspeed" in options
         if own is None and launcher is None and not (trains and rest[0].text == "python"):
@@ -177,11 +192,11 @@ class Reader:
         self._processes(launch, of_launcher, environment, own)
         for key, option in of_launcher.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
             launch.options.setdefault(f"launch.{key}", option)
-        self._follow(launch, positional, os.fspath(folder or os.path.dirname(name)))
+        self._follow(launch, [*rest[:started], *positional], os.fspath(folder or os.path.dirname(name)))
         own = own or self._by_keys(launch.options)
         if "python.accelerator" in launch.options and own is None:  # a loop of its own: nothing is the Trainer's
             return launch
-        for word in positional[2:]:  # after what is started: a variable that nobody sets may hold any option
+        for word in positional:  # a variable that nobody sets may hold any option
             if word.text == "..." or (not word.known and UNSET.fullmatch(word.text)):
                 launch.unread.append(word.text)
                 launch.blind = True
@@ -245,25 +260,26 @@ class Reader:
         for key in (*STARTERS.get(launch.launcher or "", ()), *PROCESSES):
             if key in said:
                 launch.processes = _number(said[key].value)
-                per_node = key not in ("num_processes", "ntasks", "n", "np")
-                if (
-                    launch.processes == 1
-                    and per_node
-                    and any(name in said and said[name].value != "1" for name in NODES)
-                ):
+                machines = next((said[name].value or "" for name in NODES if name in said), "1")
+                if key not in ("num_processes", "ntasks", "n", "np") and machines != "1":
+                    launch.machines = machines
+                if launch.processes == 1 and launch.machines is not None:
                     launch.processes = None  # one on each of several machines
                 return
         if launch.launcher is None and own is None:
             launch.processes = 1  # python x.py
         elif launch.launcher is None and own and (variable := self.frameworks[own]["processes"]):
             launch.processes = _number(environment.get(variable, "1"))
+            if (machines := environment.get(MACHINES, "1") or "") != "1":
+                launch.machines = machines
+                launch.processes = None if launch.processes == 1 else launch.processes
 
     def _follow(self, launch: Launch, positional: Sequence[Word], folder: str) -> None:
         """The files that it names: its own configuration, accelerate's, DeepSpeed's, and the Python that it starts."""
         named = [word for word in positional if word.text.endswith((".yaml", ".yml", ".json"))]
         named += [
             Word(config.value, config.line)
-            for key in ("config", "config_yaml")
+            for key in ("config", "config_yaml", "yaml_config", "train_args_file")
             if (config := launch.options.get(key)) and config.value
         ]
         for word in named:
@@ -273,10 +289,15 @@ class Reader:
             else:
                 launch.blind = True
         if option := launch.options.get("launch.config_file"):
-            path = self._found(launch, Word(option.value, option.line), folder) if option.value else None
+            behind = BEHIND.search(option.written) if option.value is None else None
+            path = self._below([behind[1]], folder) if behind else None
+            path = self._found(launch, Word(option.value, option.line), folder) if option.value else path
             for key, setting in _flat(path, _text(path)).items() if path else ():
                 launch.options.setdefault(f"launch.{key}", setting)
-            if path is None:  # it may say FSDP, or anything else
+            if path is None and (stage := STAGE.search(_base(option.value or "").lower())):
+                launch.options.setdefault("deepspeed", option._replace(value=None))
+                launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage[1], written=""))
+            elif path is None:  # it may say FSDP, or anything else
                 launch.options.setdefault("fsdp", option._replace(value=None))
         _accelerate(launch)
         for key in CONFIGS:
@@ -285,6 +306,11 @@ class Reader:
                 flat = _flat(option.file, option.value, option.line)
             elif option and option.value and option.value.endswith(".json"):
                 path = self._found(launch, Word(option.value, option.line), folder)
+                flat = _flat(path, _text(path)) if path else {}
+                if path is None and (stage := STAGE.search(_base(option.value).lower())):
+                    launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage[1], written=""))
+            elif option and option.value is None and (behind := BEHIND.search(option.written)):
+                path = self._below([behind[1]], folder)
                 flat = _flat(path, _text(path)) if path else {}
             else:
                 continue
@@ -302,15 +328,23 @@ class Reader:
                     launch.options.setdefault(key, setting._replace(value=None) if unknown else setting)
 
     def _found(self, launch: Launch, word: Word, folder: str) -> str | None:
-        """A file that is named: as it stands, from the script's folder, or from one above it."""
-        tries = [word.text] if word.known and len(word.text) < 500 else []
-        if tries and not os.path.isabs(word.text):
-            tries += [os.path.join(base, word.text) for base in [folder, *map(str, _above(os.path.abspath(folder)))]]
-        for path in tries:
-            if os.path.isfile(path):
-                return path
-        launch.unread.append(word.text)
-        return None
+        """A file that is named: as it stands, from the script's folder, or from one above it.
+
+        Of `$HERE/ds/zero2.json` and `/path/to/project/ds/zero2.json` the end is looked for there: `ds/zero2.json`.
+        """
+        parts = word.text.split("/") if word.known and len(word.text) < 500 else []
+        first = 2 if os.path.isabs(word.text) else 0
+        ends = ["/".join(parts[at:]) for at in range(first, len(parts) - 1 if first else 1)]
+        path = next(filter(os.path.isfile, [word.text] if parts else []), None) or self._below(ends, folder)
+        if path is None:
+            launch.unread.append(word.text)
+        return path
+
+    @staticmethod
+    def _below(ends: Sequence[str], folder: str) -> str | None:
+        """The first of these paths that is there, from a folder or from one above it."""
+        bases = [folder, *map(str, _above(os.path.abspath(folder)))]
+        return next(filter(os.path.isfile, (os.path.join(base, end) for end in ends for base in bases)), None)
 
     def _told(self, launch: Launch, own: str | None) -> None:
         names = [own] if own else []
@@ -319,6 +353,12 @@ class Reader:
         while names and (base := self.frameworks[names[-1]]["base"]):
             names.append(base)
         launch.frameworks = names
+        option = next((launch.options[name] for name in MODELS if name in launch.options), None)
+        name = (option.value or "").rstrip("/").rpartition("/")[2].lower() if option else ""
+        if option and name in self.models:
+            kind, tied = self.models[name]
+            launch.options["model.class"] = option._replace(value=kind, written="")
+            launch.options["model.tied"] = option._replace(value=str(tied).lower(), written="")
 
     def _configuration(self, name: str, flat: dict[str, Option]) -> list[Launch]:
         """A framework's own YAML or JSON, which is a launch; of DeepSpeed's and accelerate's, nothing is one alone."""
@@ -412,6 +452,10 @@ def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[
     while i < len(words):
         word = words[i]
         i += 1
+        if setting := SETTING.fullmatch(word.text):
+            option = Option(None, name, word.line, _on_one_line(word.written))
+            _put(found, setting[1], setting[2] if word.known else None, "=", option)
+            continue
         if not DASHED.match(word.text):
             positional.append(word)
             continue
@@ -419,11 +463,8 @@ def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[
         known, parts = word.known, [word]
         if not sign and i < len(words) and not DASHED.match(words[i].text):
             value, known = words[i].text, words[i].known
-            if "." in key or not value.endswith(".py"):
-                parts.append(words[i])
-                i += 1
-            else:
-                value = ""  # a flag before the script
+            parts.append(words[i])
+            i += 1
         inside = not (word.written.startswith("-") and parts[-1].written)
         written = _on_one_line(" ".join(shlex.quote(it.text) if inside else it.written for it in parts))
         option = Option(None, name, word.line, written, inside)

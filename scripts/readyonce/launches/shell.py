@@ -103,6 +103,10 @@ def _read(text: str, line: int, state: _State, depth: int, asked: Collection[str
                 words = []
                 break
             words = words[1:]
+            while words and (assignment := _assignment_of(words[0])):  # `then STAGE=3`
+                words = words[1:]
+                assigned.append(assignment)
+                _assign(state, [assignment], exported=False, inline=bool(words))
         if not words:
             continue
         name = words[0].text
@@ -175,6 +179,8 @@ def _assign(state: _State, assigned: list[_Assignment], exported: bool, inline: 
         if not more:
             if state.depth and name in state.variables and before != values:
                 values = None  # it depends on the branch
+        elif more == "list" and before and values is None:
+            values = before
         elif before is None or values is None:
             values = None
         elif more == "list":
@@ -255,7 +261,7 @@ class _Reader:
                 if self.at == before:  # a sign that has no meaning here
                     self.at += 1
         self.at += 1
-        return values if known else None
+        return values if known or values else None  # what is handed on, `"$@"`, is left out as it is of a command
 
     def _redirection(self) -> None:
         match = _REDIRECTION.match(self.text, self.at)
@@ -424,7 +430,7 @@ class _Reader:
 
     def _parameter(self, inside: str) -> tuple[list[str] | None, bool]:
         """What stands in `${...}`."""
-        match = re.match(r"(@|\*|[A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=+?])(.*))?$", inside, re.DOTALL)
+        match = re.match(r"(@|\*|\d|[A-Za-z_]\w*)(\[[@*]\])?(?:(:?[-=+?])(.*))?$", inside, re.DOTALL)
         if not match or self.depth > DEPTH:
             return None, False
         name, is_list, sign, default = match[1], bool(match[2]), match[3] or "", match[4] or ""

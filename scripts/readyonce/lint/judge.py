@@ -26,6 +26,7 @@ LEVELS = ("error", "warning", "note", "not-covered")
 # These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
 RANKED = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"}
 ONE_RANK = "ddp-ready-twice"  # what a run of one process has shown
+NAMED_STAGE = "deepspeed.stage_by_name"
 # Where only the kind of the strategy can be read: the options that tell it.
 NAMED = {
     "deepspeed": ("deepspeed", "deepspeed_config", "launch.use_deepspeed"),
@@ -192,6 +193,7 @@ def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
         launch.launcher in RANKED,
         launch.blind,
         launch.unseen,
+        *_least(rules, launch).items(),
         *launch.unread,
         *answers,
     )
@@ -242,10 +244,14 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
     facts = facts_of(rules, launch, versions) if _is_readable(launch) else {}
     count = {1: say("lint-does.ranked", language), None: say("lint-does.several", language)}
     parts = [count.get(launch.processes) or say("lint-does.processes", language, launch.processes)]
+    if launch.machines is not None:
+        parts[0] += say("lint-does.machines" if launch.machines else "lint-does.machine", language, launch.machines)
     if "strategy" not in facts and not launch.frameworks:
         facts = {"strategy": _strategy(rules, launch, versions)}
     if strategy := facts.get("strategy"):
         parts.append(rules["strategies"].get(strategy, {}).get(language, strategy))
+        if launch.options.keys() & {NAMED_STAGE, "deepspeed.zero_optimization.stage"} == {NAMED_STAGE}:
+            parts[-1] += say("lint-does.named", language)
     else:
         # `TrainingArguments(deepspeed=...)` of a script tells nothing: it may be given none.
         told = {name for name, it in launch.options.items() if it.style != "python" or it.value or it.written}
@@ -253,6 +259,8 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
         parts.append(say(f"lint-does.{next(named, 'strategy')}", language))
     parts += [say("lint-does.lora", language)] * (facts.get("tuning") == "lora")
     parts.append(say(f"lint-does.{facts.get('checkpointing', 'unknown')}", language))
+    if model := launch.options.get("model.class"):
+        parts.append(str(model.value))
     when = say("lint-does.when", language, launch.when) if isinstance(launch, Branch) else ""
     return say("lint-report.next", language).join(parts) + when
 
@@ -262,6 +270,7 @@ def _strategy(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, s
     told = [
         rule for rule in rules["stacks"]["transformers"]["launch"] if "option" in rule and "strategy" in rule["facts"]
     ]
+    told = [rule for rule in told if rule.get("without") != "python.accelerator"]  # its plugin may say otherwise
     told += [
         {"option": "python.ddp", "facts": {"strategy": "ddp"}},
         {"option": "launch.multi_gpu", "facts": {"strategy": "ddp"}},
@@ -337,7 +346,8 @@ def _verdict(
         unread = say("lint.absent", language, ", ".join(launch.unread)) if launch.unread else ""
         return _uncovered(rules, say("lint.strategy", language) + unread, language)
     if "checkpointing" not in facts:
-        return uncovered("checkpointing")
+        decides = _deciding(own, launch, {**versions, **facts}, "checkpointing")
+        return uncovered("checkpointing-by", decides) if decides else uncovered("checkpointing")
     verdict = _judged(rules, {**versions, **facts}, language)
     if verdict and verdict.level == "error" and "runs" in facts:
         once = _judged(
@@ -354,6 +364,18 @@ def _verdict(
 
 def _uncovered(rules: Mapping[str, Any], why: str, language: Language) -> _Verdict:
     return _Verdict("not-covered", "not-covered", say("lint.uncovered", language, why), _page(rules, "decision/"), 0)
+
+
+def _deciding(own: Iterable[Mapping[str, Any]], launch: Launch, known: Mapping[str, Any], fact: str) -> str | None:
+    """The option that decides a fact, by the first rule that would tell it and does not."""
+    for rule in own:
+        if (
+            fact in rule["facts"]
+            and rule.get("text", "") in launch.command
+            and fits(rule.get("where", {}), known) is not False
+        ):
+            return rule.get("option")
+    return None
 
 
 def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Language) -> _Verdict | None:
@@ -382,13 +404,28 @@ def _judged(rules: Mapping[str, Any], known: Mapping[str, Any], language: Langua
     bad = {use: [result for result in cells if result[0] != "match"] for use, cells in by_use.items() if not right[use]}
     use, cells = next(iter(bad.items()))
     where = say("lint.next", language).join(
-        say("lint.case", language, rules["uses"][name]["text"][language], _kinds(labels, language))
+        say("lint.case", language, _use(rules, name, labels, known, language), _kinds(labels, language))
         for name, labels in bad.items()
     )
     page = _page(rules, f"decision/#{known['strategy']}-{use}")
     lead = say("lint.once" if right.get("once") else "lint.mixed", language)
     wrong = any(label == "diverge" for labels in bad.values() for label, _, _ in labels)
     return _Verdict("note", "depends", say("lint.depends", language, lead, where), page, runs, wrong=wrong)
+
+
+def _use(
+    rules: Mapping[str, Any],
+    name: str,
+    cells: Iterable[tuple[str, int, Mapping[str, Any]]],
+    known: Mapping[str, Any],
+    language: Language,
+) -> str:
+    """A use of modules; with it what the runs that do not train right have in common and the launch does not tell."""
+    text = str(rules["uses"][name]["text"][language])
+    asked = {part["when"][language] for _, _, part in cells if part["when"]}
+    if len(asked) != 1 or all(fact in known for _, _, part in cells for fact, _, _ in part["path"]):
+        return text
+    return say("lint.use", language, text, *asked)
 
 
 def _said(
@@ -465,9 +502,23 @@ def _worlds(
     for name, condition in conditions:
         if name in rules["versions"] and name not in versions:
             asked.setdefault(name, set()).update(bound for _, bound in bounds(condition))
-    tried = {name: [OLDEST, *sorted(found, key=version)] for name, found in sorted(asked.items()) if found}
+    least = _least(rules, launch)
+    tried = {
+        name: [it for it in [OLDEST, *sorted(found, key=version)] if version(it) >= version(least.get(name, OLDEST))]
+        or [least[name]]
+        for name, found in sorted(asked.items())
+        if found
+    }
     worlds = [dict(zip(tried, chosen, strict=True)) for chosen in itertools.product(*tried.values())]
     return worlds[:WORLDS], tried
+
+
+def _least(rules: Mapping[str, Any], launch: Launch) -> dict[str, str]:
+    """The releases that brought an option that the launch is given, by package."""
+    stacks = [rules["stacks"][name] for name in launch.frameworks]
+    return {
+        it["package"]: since for it in stacks for name, since in it["options_since"].items() if name in launch.options
+    }
 
 
 def _ranges(where: list[dict[str, str]], worlds: list[dict[str, str]], tried: Mapping[str, list[str]]) -> str:

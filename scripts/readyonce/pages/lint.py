@@ -60,7 +60,9 @@ def starts(catalog: Catalog) -> list[str]:
 
 def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     rules = compile_rules(catalog)
-    launches = Reader(rules["stacks"]).script("train.sh", catalog.text(catalog.root / "snippets" / EXAMPLE))
+    launches = Reader(rules["stacks"], rules["models"]).script(
+        "train.sh", catalog.text(catalog.root / "snippets" / EXAMPLE)
+    )
     answers = judging.answers(rules, launches, {}, language)
     texts = [report.terminal(answers, [], False, language), report.summary(answers, [], 1, False, language)]
     rows = [[say("library", language), say("commands", language)]]

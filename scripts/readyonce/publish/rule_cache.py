@@ -177,8 +177,14 @@ RULES = Compiled("rules.json", _compile_rules, ["rules/diagnose.py"], ["diagnose
 LINT = Compiled(
     "lint.json",
     _compile_lint,
-    ["rules/lint.py", "rules/diagnose.py", "launches/reader.py", "launches/shell.py"],
-    ["decision.yml", "facts.yml"],
+    ["rules/lint.py", "rules/diagnose.py", "launches/reader.py", "launches/shell.py", "data/models.py"],
+    [
+        "decision.yml",
+        "facts.yml",
+        "models.yml",
+        f"{INCIDENT_FOLDERS}/printed.json",
+        f"{INCIDENT_FOLDERS}/printed/*.json",
+    ],
 )
 FACTS = Compiled("facts.json", _compile_facts, ["rules/facts.py"], ["facts.yml", f"{INCIDENT_FOLDERS}/*"])
 LISTING = Compiled("listing.json", _compile_listing, ["publish/api.py", "pages/terminal.py"])

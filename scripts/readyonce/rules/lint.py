@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from readyonce.data import conditions, models
 from readyonce.data.catalog import Catalog, Incident, Observed
-from readyonce.data.facts import Leaf
+from readyonce.data.facts import Leaf, Where
 from readyonce.data.frameworks import shown
 from readyonce.data.links import run_id
+from readyonce.data.project import LANGUAGES
 from readyonce.data.schema import FrameworkFile
 from readyonce.launches.reader import SETTINGS, options_of
 from readyonce.rules.diagnose import look_at
@@ -25,6 +27,7 @@ def stacks(catalog: Catalog) -> dict[str, dict[str, Any]]:
             "marks": framework.marks,
             "foreign": framework.foreign,
             "processes": framework.processes,
+            "options_since": framework.options_since,
             "launch": [
                 rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True) for rule in framework.launch
             ],
@@ -46,6 +49,7 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
     return {
         "site": (site or "").rstrip("/"),
         "stacks": stacks(catalog),
+        "models": models.named(catalog),
         "forms": {name: _forms(catalog, framework) for name, framework in catalog.frameworks.items()},
         "versions": [name for name, fact in catalog.vocabulary.items() if fact.kind == "version"],
         "optional": [name for name, fact in catalog.vocabulary.items() if fact.optional],
@@ -71,7 +75,7 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
                 "use": use,
                 "column": name,
                 "where": column.where,
-                "parts": [_part(leaf, here) for leaf, here in catalog.parted(runs)],
+                "parts": [_part(catalog, leaf, here, where) for leaf, here in catalog.parted(runs)],
             }
             for (strategy, use), where in decision.rows.items()
             for name, column in decision.columns.items()
@@ -85,10 +89,16 @@ def _failed(incident: Incident) -> int:
     return sum(run.outcome != "match" for evidence in incident.evidence.values() for run in evidence.runs)
 
 
-def _part(leaf: Leaf, here: list[Observed]) -> dict[str, Any]:
+def _part(catalog: Catalog, leaf: Leaf, here: list[Observed], row: Where) -> dict[str, Any]:
+    names = dict.fromkeys(name for name, _, _ in leaf.path)
+    asked = [name for name in names if catalog.vocabulary[name].kind != "version" and name not in row]
     worst = max(here, key=lambda observed: (observed.label != "match", observed.run.gradient_error or 0))
     return {
         "path": [list(step) for step in leaf.path],
+        # What a launch would have to tell beside its releases.
+        "when": {it: conditions.common(catalog, asked, here, it) for it in LANGUAGES}
+        if asked and "match" not in leaf.labels
+        else None,
         "outcomes": dict(leaf.labels),
         "incident": worst.incident.id,
         "run": run_id(worst.run.variant, worst.environment),
