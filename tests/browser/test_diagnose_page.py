@@ -154,7 +154,8 @@ LOADED = "document.querySelectorAll('script[src*=\"javascripts/lint\"]').length"
         ("en", TRAINER, ["the option in line 1: --gradient_checkpointing True\n", "keep this option, and add:"]),
         ("zh", TRAINER, ["第 1 行的选项：--gradient_checkpointing True\n", "保留这个选项，再加上："]),
         ("en", NOT.replace("NPROC_PER_NODE=2 ", ""), ["it starts one process"]),
-        ("en", f"{LAUNCH} 'x", ["cannot be read, line 1: a quote ' is not closed"]),
+        ("en", f"{LAUNCH} 'x", ["cannot be read, line 1: this page reads single commands"]),
+        ("zh", f"{LAUNCH} $(date)", ["第 1 行", "请在终端里用 readyonce lint FILE"]),
     ],
     ids=[
         "by version",
@@ -164,6 +165,7 @@ LOADED = "document.querySelectorAll('script[src*=\"javascripts/lint\"]').length"
         "the same in Chinese",
         "one process",
         "unreadable",
+        "more than a command, in Chinese",
     ],
 )
 def test_a_launch_is_judged(page, language, text, said):

@@ -15,13 +15,13 @@ function readyonceLint() {
   const SPACES = new RegExp(`[${SPACE}]+`);
   const OUTER = new RegExp(`^[${SPACE}]+|[${SPACE}]+$`, "g");
   const strip = (text) => text.replace(OUTER, "");
-  // That start nothing, whatever their words are.
-  const SPEAKING = new Set("echo printf cat grep which type alias pip git sed set : ps kill pkill pgrep".split(" "));
   // Words with which more begins than a command.
   const MORE = new Set("if then elif else fi for while until do done case esac select function { } ! in eval declare local readonly typeset".split(" "));
   const INNER = /^(?:.*\/)?(?:bash|sh|zsh|dash|ksh)$/;
   const SIGNS = /[ \t]+|\\\n|#[^\n]*|(?!<[A-Za-z_][\w./-]*>)(?:&?[0-9]*(?:>{1,2}|<)&?[ \t]*)(?=[^ \t\n<>(])|&&|\|\||[\n;&|]/y; // between words
   const PIECE = /[^\s;&|<>()\\'"$`]+|\\[^\n]|'[^']*'|"(?:[^"\\$`]|\\["\\])*"|(<[A-Za-z_][\w./-]*>)|(\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}))/y;
+
+  let names = {}; // of launchers, options and their like: compiled for both engines
 
   class Unreadable extends Error {
     /** Why, as a key of the words, and in which line. */
@@ -100,24 +100,12 @@ function readyonceLint() {
   // ---------------------------------------------------------------- reader.py
 
   const WRITTEN = 400;
-  const LAUNCHERS = new Set(["torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"]);
-  // What starts each process itself, and the options by which it is told how many.
-  const STARTERS = { srun: ["ntasks", "n"], mpirun: ["np", "n"], mpiexec: ["np", "n"] };
   const PYTHON = /^python[\p{Nd}.]*$/u;
   const FLAG = /^(?:-[bBdEiIOPqsSuvx]+|-[XW][^]*)$/; // of Python itself
   const UNSET = new RegExp(`^(?:\\$[${LETTER}]+|\\$\\{[^}]*\\}|\\$\\([^(].*|\`.*\`)$`, "u");
   const DASHED = /^--?[A-Za-z]/;
   const SETTING = new RegExp(`^\\+{0,2}([A-Za-z_][${LETTER}.]*)=([^]*)$`, "u"); // of Hydra, which has no dashes
   const STAGE = /(?:zero|stage|z)[-_]?([0-3])(?!\d)/; // in the name of a DeepSpeed file
-  // The options that name the model.
-  const MODELS = ["model_name_or_path", "model", "model_id_or_path", "base_model", "pretrain", "actor_rollout_ref.model.path"];
-  // These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
-  const RANKED = new Set(["torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"]);
-  const ONE_RANK = "ddp-ready-twice"; // what a run of one process has shown
-  const PROCESSES = ["nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node"];
-  const NODES = ["nnodes", "num_nodes", "num_machines", "nodes", "N"], TOTALS = ["num_processes", "ntasks", "n", "np"];
-  const CONFIGS = ["deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config_path"];
-  const DISTRIBUTED = { DEEPSPEED: "deepspeed", FSDP: "fsdp", MEGATRON_LM: "megatron" };
   const base = (text) => text.slice(text.lastIndexOf("/") + 1);
   const number = (text) => (text && /^[0-9]{1,6}$/.test(text) ? Number(text) : null);
   const preset = (map, key, value) => map.has(key) || map.set(key, value);
@@ -146,7 +134,7 @@ function readyonceLint() {
     const pattern = new RegExp(`(?<![\\w./-])(?<!-v )(?:${words.join("|")})(?=[ \\t]+[^ \\t\\r\\f\\v])`, "s");
     return (line) => {
       const [, first] = /^[ \t]*([^ \t]*)/.exec(line);
-      return pattern.test(line.slice(0, 2000)) && !first.startsWith("#") && !SPEAKING.has(first);
+      return pattern.test(line.slice(0, 2000)) && !first.startsWith("#") && !names.speaking.includes(first);
     };
   }
 
@@ -158,10 +146,10 @@ function readyonceLint() {
         const { text: what } = given[started(given, at)] ?? { text: "" };
         return what === "-m" || what.endsWith(".py");
       }
-      return following !== "" && (LAUNCHERS.has(text) || firsts.has(text));
+      return following !== "" && (names.launchers.includes(text) || firsts.has(text));
     };
     const at = given.findIndex((_, index) => starts(index));
-    if (at < 0 || SPEAKING.has(given[0].text)) return null;
+    if (at < 0 || names.speaking.includes(given[0].text)) return null;
     const own = given.slice(at);
     const [launcher, before, rest] = split(own, firsts);
     if (!rest.length) return null;
@@ -170,20 +158,20 @@ function readyonceLint() {
     const behind = rest[1]?.text === "-m" && rest.length > 2 ? 3 : 2, [options, positional] = optionsOf(rest.slice(behind));
     const trains = () => all.transformers.marks.some((key) => options.has(key)) || options.has("deepspeed");
     if (name === null && launcher === null && (rest[0].text !== "python" || !trains())) return null; // python x.py: nothing tells that it trains
-    const starter = launcher === null ? given.slice(0, at).findIndex(({ text }) => Object.hasOwn(STARTERS, base(text))) : -1;
+    const starter = launcher === null ? given.slice(0, at).findIndex(({ text }) => Object.hasOwn(names.starters, base(text))) : -1;
     const by = starter < 0 ? launcher : base(given[starter].text);
-    const launch = { command: says, line: own[0].line, options, processes: null, ranked: RANKED.has(by), frameworks: [], unread: [], blind: false };
+    const launch = { command: says, line: own[0].line, options, processes: null, ranked: names.ranked.includes(by), frameworks: [], unread: [], blind: false };
     const [ahead] = optionsOf(starter < 0 ? before : given.slice(starter + 1, at));
     const said = by === null ? options : ahead, variable = name && all[name].processes;
-    const told = [...(Object.hasOwn(STARTERS, by ?? "") ? STARTERS[by] : []), ...PROCESSES].find((it) => said.has(it));
+    const told = [...(Object.hasOwn(names.starters, by ?? "") ? names.starters[by] : []), ...names.processes].find((it) => said.has(it));
     if (told) {
       launch.processes = number(said.get(told).value);
-      const nodes = NODES.find((it) => said.has(it)), several = nodes && said.get(nodes).value !== "1";
-      if (launch.processes === 1 && several && !TOTALS.includes(told)) launch.processes = null; // one on each of several machines
+      const nodes = names.machines.find((it) => said.has(it)), several = nodes && said.get(nodes).value !== "1";
+      if (launch.processes === 1 && several && !names.totals.includes(told)) launch.processes = null; // one on each of several machines
     } else if (by === null && name === null) launch.processes = 1; // python x.py
     else if (by === null && variable) {
       launch.processes = number(environment.has(variable) ? environment.get(variable) : "1");
-      if (launch.processes === 1 && environment.has("NNODES") && environment.get("NNODES") !== "1") launch.processes = null;
+      if (launch.processes === 1 && environment.has("Nnames.machines") && environment.get("Nnames.machines") !== "1") launch.processes = null;
     }
     if (launcher !== null) for (const [key, option] of ahead) preset(options, `launch.${key}`, option);
     follow(launch, [...rest.slice(0, behind), ...positional]);
@@ -194,7 +182,7 @@ function readyonceLint() {
       launch.blind = true;
     }
     frameworks(all, launch, name ?? byKeys(stacks, options));
-    const asked = options.get(MODELS.find((it) => options.has(it))), called = base((asked?.value ?? "").replace(/\/+$/, "")).toLowerCase();
+    const asked = options.get(names.models.find((it) => options.has(it))), called = base((asked?.value ?? "").replace(/\/+$/, "")).toLowerCase();
     if (Object.hasOwn(models, called)) {
       options.set("model.class", { ...asked, value: models[called][0], written: "" });
       options.set("model.tied", { ...asked, value: String(models[called][1]), written: "" });
@@ -208,9 +196,9 @@ function readyonceLint() {
     let launcher, at;
     if (PYTHON.test(first)) {
       at = started(own, 0);
-      if (own[at].text !== "-m" || !own[at + 1] || !LAUNCHERS.has(own[at + 1].text)) return [null, [], [python, ...own.slice(at)]];
+      if (own[at].text !== "-m" || !own[at + 1] || !names.launchers.includes(own[at + 1].text)) return [null, [], [python, ...own.slice(at)]];
       [launcher, at] = [own[at + 1].text, at + 2];
-    } else if (LAUNCHERS.has(first)) [launcher, at] = [first, first === "accelerate" ? 2 : 1];
+    } else if (names.launchers.includes(first)) [launcher, at] = [first, first === "accelerate" ? 2 : 1];
     else return [null, [], own];
     for (let i = at; i < own.length; i += 1) {
       const { text } = own[i];
@@ -279,7 +267,7 @@ function readyonceLint() {
   }
 
   function put(found, key, value, signed, option) {
-    if (value !== null && isMapping(value) && !CONFIGS.includes(key)) {
+    if (value !== null && isMapping(value) && !names.configs.includes(key)) {
       for (const [inner, it] of flat(value, option.line)) found.set(`${key}.${inner}`, { ...option, value: it.value });
       return;
     }
@@ -301,7 +289,7 @@ function readyonceLint() {
       preset(options, "deepspeed.stage_by_name", { ...file, value: stage[1], written: "" });
     } else if (file) preset(options, "fsdp", { value: null, line: file.line }); // it may say FSDP, or anything else
     accelerate(launch);
-    for (const key of CONFIGS) {
+    for (const key of names.configs) {
       const option = options.get(key) || options.get(`launch.${key}`);
       if (!option?.value) continue;
       let inner = new Map();
@@ -325,7 +313,7 @@ function readyonceLint() {
     const kind = told.get("distributed_type");
     if (kind?.value) {
       const upper = kind.value.toUpperCase();
-      if (Object.hasOwn(DISTRIBUTED, upper)) preset(options, DISTRIBUTED[upper], { value: "true", line: kind.line });
+      if (Object.hasOwn(names.distributed, upper)) preset(options, names.distributed[upper], { value: "true", line: kind.line });
       if (upper === "NO") launch.processes = 1;
     }
     const same = (from, to) => told.has(from) && preset(options, to, told.get(from));
@@ -417,17 +405,7 @@ function readyonceLint() {
 
   const WORLDS = 64, OLDEST = "0";
   const LEVELS = ["error", "warning", "note", "not-covered"];
-  const SETTINGS = [
-    "use_reentrant",
-    "gradient_checkpointing_kwargs.use_reentrant",
-    "activation_checkpointing_kwargs.use_reentrant",
-    "use_reentrant_gc",
-    "gradient_checkpointing",
-    "activation_checkpointing",
-  ];
 
-  // A value that switches on, and the same that switches off, as it is written.
-  const SWITCHED = { true: "false", True: "False", TRUE: "FALSE", 1: "0", yes: "no", Yes: "No", on: "off", On: "Off" };
 
   function percent(share) { // halves to the even number, as Python rounds
     const value = share * 100, rounded = Math.round(value);
@@ -447,7 +425,7 @@ function readyonceLint() {
         launch.frameworks.flatMap((name) => rules.stacks[name].launch.map(({ option }) => option && (launch.options.get(option)?.value ?? launch.options.has(option)))),
       ]);
       if (!answered.has(key)) answered.set(key, findings(launch));
-      const name = SETTINGS.find((it) => launch.options.has(it)), told = launch.options.get(name);
+      const name = names.settings.find((it) => launch.options.has(it)), told = launch.options.get(name);
       const written = told && (told.written || asOptions([[name, told.value || "..."]]));
       return answered.get(key).map(([it, world, tried]) => {
         const [change, fix, place] = world ? changeOf(launch, new Map([...versions, ...world]), tried, name) : [null, null, told || launch];
@@ -496,7 +474,7 @@ function readyonceLint() {
       const judged = new Map(), [worlds, tried] = worldsOf(launch);
       for (const world of worlds) {
         let verdict = verdictOf(launch, new Map([...versions, ...world]));
-        if (launch.processes === 1 && verdict && verdict.code !== ONE_RANK) verdict = null; // two ranks showed it
+        if (launch.processes === 1 && verdict && verdict.code !== names.one_rank) verdict = null; // two ranks showed it
         const key = JSON.stringify(verdict);
         if (!judged.has(key)) judged.set(key, [verdict, []]);
         judged.get(key)[1].push(world);
@@ -701,9 +679,9 @@ function readyonceLint() {
     function switchedOff(name, { value, written }) {
       const key = name.split(".").at(-1).replaceAll("_", "[-_]");
       const match = new RegExp(`${key}\\W+(\\w+)`, "d").exec(written);
-      if (!match || match[1] !== value || !Object.hasOwn(SWITCHED, value)) return asOptions([[name, "false"]]);
+      if (!match || match[1] !== value || !Object.hasOwn(names.switched, value)) return asOptions([[name, "false"]]);
       const [start, end] = match.indices[1];
-      return written.slice(0, start) + SWITCHED[value] + written.slice(end);
+      return written.slice(0, start) + names.switched[value] + written.slice(end);
     }
 
     /** Names and values as the options of a command. */
@@ -719,6 +697,7 @@ function readyonceLint() {
 
   /** What there is to say of a text: how many launches it holds, how many of them start more than one process, the findings; or why it cannot be read. */
   function lint(rules, text, language, versions = {}) {
+    names = rules.names;
     try {
       const asked = judge(rules, language, new Map(Object.entries(versions)));
       const found = launches(rules, text.replace(/^\ufeff+/, ""));

@@ -32,6 +32,20 @@ NESTED = 40
 TOO_MUCH = f"it holds more than {KEYS:,} values, or is nested more than {NESTED} deep"
 SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
+# These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
+RANKED = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"}
+ONE_RANK = "ddp-ready-twice"  # what a run of one process has shown
+# A value that switches on, and the same that switches off, as it is written.
+SWITCHED = {
+    "true": "false",
+    "True": "False",
+    "TRUE": "FALSE",
+    "1": "0",
+    "yes": "no",
+    "Yes": "No",
+    "on": "off",
+    "On": "Off",
+}
 # What starts each process itself, and the options by which it is told how many.
 STARTERS: dict[str, tuple[str, ...]] = {"srun": ("ntasks", "n"), "mpirun": ("np", "n"), "mpiexec": ("np", "n")}
 PYTHON = re.compile(r"python[\d.]*")
@@ -44,6 +58,7 @@ UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*\)|`.*`")
 # Options of launchers that name the processes of one machine.
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
 MACHINES = "NNODES"  # the variable that ms-swift and LLaMA-Factory hand on
+TOTALS = ("num_processes", "ntasks", "n", "np")  # of all machines
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
 KWARGS = "gradient_checkpointing_kwargs"
 # The options that say how activations are checkpointed, the most telling first.
@@ -57,12 +72,12 @@ SETTINGS = (
 )
 # The options that name the model.
 MODELS = ("model_name_or_path", "model", "model_id_or_path", "base_model", "pretrain", "actor_rollout_ref.model.path")
-CONFIGS = {
+CONFIGS = (
     "deepspeed",
     "deepspeed_config",
     "deepspeed_config_file",
     "deepspeed_config_path",
-}  # that name a DeepSpeed file
+)  # that name a DeepSpeed file
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
 
@@ -261,7 +276,7 @@ class Reader:
             if key in said:
                 launch.processes = _number(said[key].value)
                 machines = next((said[name].value or "" for name in NODES if name in said), "1")
-                if key not in ("num_processes", "ntasks", "n", "np") and machines != "1":
+                if key not in TOTALS and machines != "1":
                     launch.machines = machines
                 if launch.processes == 1 and launch.machines is not None:
                     launch.processes = None  # one on each of several machines

@@ -18,14 +18,11 @@ from readyonce.data.project import Language
 from readyonce.data.words import say
 from readyonce.diagnose import engine
 from readyonce.launches.forms import Branch
-from readyonce.launches.reader import SETTINGS, Launch, Option
+from readyonce.launches.reader import ONE_RANK, RANKED, SETTINGS, SWITCHED, Launch, Option
 
 WORLDS = 64  # combinations of versions that are tried
 OLDEST = "0"
 LEVELS = ("error", "warning", "note", "not-covered")
-# These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
-RANKED = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"}
-ONE_RANK = "ddp-ready-twice"  # what a run of one process has shown
 NAMED_STAGE = "deepspeed.stage_by_name"
 # Where only the kind of the strategy can be read: the options that tell it.
 NAMED = {
@@ -33,8 +30,6 @@ NAMED = {
     "fsdp": ("fsdp", "fsdp.0", "enable_fsdp", "use_fsdp", "launch.use_fsdp"),
     "megatron": ("megatron", "use_distributed_optimizer", "tensor_model_parallel_size"),
 }
-# A value that switches on, and the same that switches off, as it is written.
-OFF = {"true": "false", "True": "False", "TRUE": "FALSE", "1": "0", "yes": "no", "Yes": "No", "on": "off", "On": "Off"}
 
 
 class Finding(NamedTuple):
@@ -604,8 +599,8 @@ def _switched_off(name: str, option: Option) -> str:
     """The same text with the other value."""
     key = name.rpartition(".")[2].replace("_", "[-_]")
     match = re.search(rf"{key}\W+(?=(\w+))", option.written, re.ASCII)
-    if match and match[1] == option.value and match[1] in OFF:
-        return option.written[: match.end(0)] + OFF[match[1]] + option.written[match.end(1) :]
+    if match and match[1] == option.value and match[1] in SWITCHED:
+        return option.written[: match.end(0)] + SWITCHED[match[1]] + option.written[match.end(1) :]
     return _as_options({name: "false"}, option.style)
 
 

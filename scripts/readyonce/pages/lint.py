@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from readyonce.data import models
 from readyonce.data.catalog import Catalog
 from readyonce.data.markup import code, table
 from readyonce.data.project import LANGUAGES, Language
@@ -72,5 +73,16 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     return {
         "lint/example.md": "\n".join(["```text", *texts, "```", ""]),
         "lint/commands.md": table(rows),
+        "lint/models.md": _models(catalog, language),
         "lint/examples.md": catalog.text(catalog.root / "snippets" / "lint" / f"examples.{language}.md"),
     }
+
+
+def _models(catalog: Catalog, language: Language) -> str:
+    """Which names are known, by class: a table."""
+    known = {named.kind for named in models.named(catalog).values()}
+    rows = [[say("lint-models.class", language), say("lint-models.names", language), say("lint-models.tied", language)]]
+    for kind, model in catalog.models.items():
+        if kind in known:
+            rows.append([code(kind), *("<br>".join(map(code, names)) for names in (model.names, model.tied))])
+    return table(rows)

@@ -11,6 +11,7 @@ from readyonce.data.frameworks import shown
 from readyonce.data.links import run_id
 from readyonce.data.project import LANGUAGES
 from readyonce.data.schema import FrameworkFile
+from readyonce.launches import reader, shell
 from readyonce.launches.reader import SETTINGS, options_of
 from readyonce.rules.diagnose import look_at
 
@@ -50,6 +51,21 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
         "site": (site or "").rstrip("/"),
         "stacks": stacks(catalog),
         "models": models.named(catalog),
+        "names": {
+            "speaking": sorted(shell.SPEAKING),
+            "launchers": sorted(reader.LAUNCHERS),
+            "starters": reader.STARTERS,
+            "ranked": sorted(reader.RANKED),
+            "processes": reader.PROCESSES,
+            "machines": reader.NODES,
+            "totals": reader.TOTALS,
+            "configs": reader.CONFIGS,
+            "distributed": reader.DISTRIBUTED,
+            "models": reader.MODELS,
+            "settings": SETTINGS,
+            "switched": reader.SWITCHED,
+            "one_rank": reader.ONE_RANK,
+        },
         "forms": {name: _forms(catalog, framework) for name, framework in catalog.frameworks.items()},
         "versions": [name for name, fact in catalog.vocabulary.items() if fact.kind == "version"],
         "optional": [name for name, fact in catalog.vocabulary.items() if fact.optional],
