@@ -75,7 +75,8 @@ for name, Own.settings in STRATEGIES.items():
     moved = sum(not torch.equal(a, b) for a, b in zip(whole(model), start, strict=True))
     apart, far = (sum((a - b).norm() for a, b in zip(whole(alone), it, strict=True)) for it in (whole(model), start))
     right = "equal one process's" if apart / far < 1e-5 else "are not one process's"
-    said(f"{name}: the optimizer holds {every} {len(held)} parameters ({kind}); {moved} of {len(start)} weights moved, and {right}")
+    weights = f"{moved} of {len(start)} weights moved, and {right}"
+    said(f"{name}: the optimizer holds {every} {len(held)} parameters ({kind}); {weights}")
     said(f"distance {apart / far:.1e}", "")
     model = fresh()
     try:
