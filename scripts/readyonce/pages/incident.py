@@ -18,7 +18,10 @@ def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[s
         "claims.md": article.claims(),
         "affected.md": article.affected(),
     }
-    lines = {call: lines for stored in incident.printed.values() for call, lines in stored.lines.items()}
+    lines: dict[str, list[str]] = {}
+    for environment in incident.printed_calls:  # a call in several is shown of the first
+        if stored := incident.printed.get(environment):
+            lines = {**stored.lines, **lines}
     files |= {
         name: "".join(f"{line}\n" for line in lines.get(call, [])) for call, name in incident.printed_files.items()
     }
