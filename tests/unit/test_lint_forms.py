@@ -200,8 +200,32 @@ def test_a_page_shows_a_clusters_file(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "include, processes", [("localhost:0,1,2", 3), ("localhost:4", 1), ("worker-0@worker-1:0,2", None)]
+)
+def test_the_gpus_that_deepspeed_includes_are_counted(include, processes, tmp_path):
+    (tmp_path / "train.sh").write_text(
+        f"deepspeed --include {include} train.py --per_device_train_batch_size 1\n", "utf-8"
+    )
+    (launch,) = forms.file(READER, str(tmp_path / "train.sh")).launches
+    assert launch.processes == processes
+
+
+def test_releases_come_from_the_projects_own_requirements(tmp_path):
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / ".git").mkdir()
+    command = "torchrun --nproc_per_node 8 train.py --per_device_train_batch_size 1 --gradient_checkpointing true\n"
+    (tmp_path / "scripts/train.sh").write_text(command, encoding="utf-8")
+    (tmp_path / "requirements.txt").write_text("torch\ntransformers[torch]==4.57.6 # tried\nDeepSpeed>=0.16\n", "utf-8")
+    (tmp_path.parent / "requirements.txt").write_text("deepspeed==0.1.0\n", encoding="utf-8")  # of another project
+    said = linted("scripts/train.sh", cwd=tmp_path).stdout
+    assert "reentrant checkpointing, transformers 4.57.6 (from requirements.txt)" in said and "0.1.0" not in said
+    said = linted("scripts/train.sh", "--with", "transformers==5.0.0", cwd=tmp_path).stdout
+    assert "non-reentrant checkpointing" in said and "4.57.6" not in said
+
+
+@pytest.mark.parametrize(
     "called",
-    ['"${TORCHRUN_BIN}"', "$TORCHRUN", '"$PYTHON_BIN" -m torch.distributed.run', "${PYTHON} -m torch.distributed.run"],
+    ['"${TORCHRUN_BIN}"', "$TORCHRUN", '"$PYTHON_BIN" -m torch.distributed.run', "${PYTHON} -m torch.distributed.run", "python3 -m accelerate.commands.launch --num_processes 8"],
 )
 def test_a_launcher_in_a_variable_is_known_by_its_name(called, tmp_path):
     text = f'if [ -n "$HOME" ]; then TORCHRUN_BIN=$HOME/torchrun; fi\n{called} --nproc_per_node 8 train.py --per_device_train_batch_size 1\n'

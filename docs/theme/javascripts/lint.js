@@ -164,7 +164,9 @@ function readyonceLint() {
     const [ahead] = optionsOf(starter < 0 ? before : given.slice(starter + 1, at));
     const said = by === null ? options : ahead, variable = name && all[name].processes;
     const told = [...(Object.hasOwn(names.starters, by ?? "") ? names.starters[by] : []), ...names.processes].find((it) => said.has(it));
-    if (told) {
+    const gpus = by === "deepspeed" && /^[\w.-]+:([0-9]+(?:,[0-9]+)*)$/.exec(said.get("include")?.value ?? "");
+    if (gpus) launch.processes = gpus[1].split(",").length;
+    else if (told) {
       launch.processes = number(said.get(told).value);
       const nodes = names.machines.find((it) => said.has(it)), several = nodes && said.get(nodes).value !== "1";
       if (launch.processes === 1 && several && !names.totals.includes(told)) launch.processes = null; // one on each of several machines
@@ -183,10 +185,7 @@ function readyonceLint() {
     }
     frameworks(all, launch, name ?? byKeys(stacks, options));
     const asked = options.get(names.models.find((it) => options.has(it))), called = base((asked?.value ?? "").replace(/\/+$/, "")).toLowerCase();
-    if (Object.hasOwn(models, called)) {
-      options.set("model.class", { ...asked, value: models[called][0], written: "" });
-      options.set("model.tied", { ...asked, value: String(models[called][1]), written: "" });
-    }
+    if (Object.hasOwn(models, called)) options.set("model.class", { ...asked, value: models[called], written: "" });
     return launch;
   }
 
@@ -289,6 +288,7 @@ function readyonceLint() {
       preset(options, "deepspeed.stage_by_name", { ...file, value: stage[1], written: "" });
     } else if (file) preset(options, "fsdp", { value: null, line: file.line }); // it may say FSDP, or anything else
     accelerate(launch);
+    if (["null", "none", "None"].includes(options.get("deepspeed")?.value)) options.delete("deepspeed"); // as Hydra writes it
     for (const key of names.configs) {
       const option = options.get(key) || options.get(`launch.${key}`);
       if (!option?.value) continue;
@@ -509,7 +509,7 @@ function readyonceLint() {
 
     function verdictOf(launch, known) {
       if (launch.processes === 1 && !launch.ranked) return null;
-      if (!launch.frameworks.length) return uncovered(say("not-trainer"));
+      if (!launch.frameworks.length) return uncovered(say(hasOptions(launch) ? "not-trainer" : "no-option"));
       if (launch.blind) return uncovered(say("elsewhere", launch.unread.join(", ")));
       if (!hasOptions(launch)) return uncovered(say("no-option"));
       const facts = factsOf(launch, known);

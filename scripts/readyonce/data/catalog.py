@@ -53,7 +53,6 @@ from readyonce.data.schema import (
     SettingRuns,
     Source,
     Text,
-    TextModel,
 )
 from readyonce.data.stored_runs import RunIndex
 from readyonce.data.words import say
@@ -331,7 +330,7 @@ class Catalog:
     vocabulary: dict[str, Fact] = field(default_factory=dict)
     decision: DecisionFile | None = None
     tables: dict[str, RunsTable] = field(default_factory=dict)
-    models: dict[str, TextModel] = field(default_factory=dict)
+    models: dict[str, list[str]] = field(default_factory=dict)
     changes: dict[str, list[Change]] = field(default_factory=dict)  # by incident, in their order
     diagnose: DiagnoseFile | None = None
     frameworks: dict[str, FrameworkFile] = field(default_factory=dict)  # in their order
@@ -548,7 +547,7 @@ def load(root: Path, only: str | None = None) -> Catalog:
         if (path := snippets / "tables.yml").is_file():
             catalog.tables = read_all(catalog, path, RunsTable)
         if (path := snippets / "models.yml").is_file():
-            catalog.models = read_all(catalog, path, TextModel)
+            catalog.models = read_all(catalog, path, list[str])
         if (path := snippets / "changes.yml").is_file():
             catalog.changes = read_all(catalog, path, list[Change])
         if (path := snippets / "facts.yml").is_file():

@@ -8,17 +8,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from typing import NamedTuple
 
 from readyonce.data.catalog import Catalog
 
 SCRIPT = "forwards.py"
 ONCE = "each module once, each parameter in one place"
-
-
-class Named(NamedTuple):
-    kind: str  # the class
-    tied: bool  # its embedding and its output head are one weight
 
 
 def printed(catalog: Catalog) -> dict[str, list[str]]:
@@ -32,17 +26,11 @@ def printed(catalog: Catalog) -> dict[str, list[str]]:
     return found
 
 
-def named(catalog: Catalog) -> dict[str, Named]:
+def named(catalog: Catalog) -> dict[str, str]:
     """Name → class, of the classes that run each module once in every release that was run."""
     said = printed(catalog)
-    return {
-        name: Named(kind, tied)
-        for kind, model in catalog.models.items()
-        if set(said.get(kind, [])) == {ONCE}
-        for tied, patterns in ((False, model.names), (True, model.tied))
-        for pattern in patterns
-        for name in expanded(pattern)
-    }
+    known = {kind: names for kind, names in catalog.models.items() if set(said.get(kind, [])) == {ONCE}}
+    return {name: kind for kind, patterns in known.items() for pattern in patterns for name in expanded(pattern)}
 
 
 def expanded(pattern: str) -> list[str]:

@@ -752,15 +752,6 @@ class RunsTable(Model):
     """A query: every run that fits becomes a row."""
 
 
-class TextModel(Model):
-    """An entry of `models.yml`: a class of transformers, and the names by which launches ask for its models."""
-
-    names: list[NonEmpty] = []
-    """Names without the owner, in small letters; `{a,b}` stands for either."""
-    tied: list[NonEmpty] = []
-    """The same of models whose embedding and output head are one weight."""
-
-
 class Change(Model):
     """An entry of `changes.yml`, which is written by commands: on one day one thing came, or became another."""
 

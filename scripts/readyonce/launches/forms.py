@@ -265,6 +265,7 @@ def plain(text: str) -> str:
     """A script whose here-documents, `--wrap` and spellings of launchers are written as the shell reader takes them."""
     text = re.sub(r"\baccelerate-launch\b", "accelerate launch", text)
     text = CALLED_LAUNCHER.sub(lambda match: match[1].lower(), text)
+    text = re.sub(r"\bpython[\d.]*[ \t]+-m[ \t]+accelerate\.commands\.launch\b", "accelerate launch", text)
     text = re.sub(r"(?:\bpython[\d.]*[ \t]+)?(?:\$\(which[ \t]+(\w+)\)|`which[ \t]+(\w+)`)", r"\1\2", text)
     text = re.sub(r"(?<=\S[ \t])(?<!python )(?<!python3 )-m[ \t]+swift\.cli\.(sft|rlhf|pt)\b", r"swift/cli/\1.py", text)
     text = re.sub(r"--deepspeed(?:=|[ \t]+)(?:''|\"\")(?=\s|$)", "", text)

@@ -52,6 +52,7 @@ PYTHON = re.compile(r"python[\d.]*")
 FLAG = re.compile(r"-[bBdEiIOPqsSuvx]+|-[XW].*", re.DOTALL)  # of Python itself
 BEHIND = re.compile(r"\$\{?\w+\}?/([^\s\"'$`*{}]+)[\"'}]*$")  # the end of a path whose folder is not known
 DASHED = re.compile(r"--?[A-Za-z]")
+INCLUDED = re.compile(r"[\w.-]+:(\d+(?:,\d+)*)")  # the GPUs of one machine, as DeepSpeed takes them
 SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)  # of Hydra, which has no dashes
 STAGE = re.compile(r"(?:zero|stage|z)[-_]?([0-3])(?!\d)")  # in the name of a DeepSpeed file
 UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*\)|`.*`")
@@ -109,6 +110,7 @@ class Launch:
         self.machines: str | None = None  # how many; None: nothing says that there are several
         self.unread: list[str] = []  # what it names and could not be read
         self.blind = False  # its own configuration is among that
+        self.pins: dict[str, tuple[str, str]] = {}  # package -> (release, the file that asks for it)
 
 
 def readable(name: str) -> bool:
@@ -120,7 +122,7 @@ def readable(name: str) -> bool:
 class Reader:
     """Reads files; `frameworks` are those of the compiled rules, `models` the classes of models by name."""
 
-    def __init__(self, frameworks: Mapping[str, Mapping[str, Any]], models: Mapping[str, tuple[str, bool]] = {}):
+    def __init__(self, frameworks: Mapping[str, Mapping[str, Any]], models: Mapping[str, str] = {}):
         self.frameworks = frameworks
         self.models = models
         self.commands = [(command, key) for key, framework in frameworks.items() for command in framework["commands"]]
@@ -272,6 +274,9 @@ class Reader:
         self, launch: Launch, ahead: Mapping[str, Option], environment: Mapping[str, str | None], own: str | None
     ) -> None:
         said = ahead if launch.launcher else launch.options
+        if launch.launcher == "deepspeed" and (gpus := INCLUDED.fullmatch(_value(said, "include"))):
+            launch.processes = gpus[1].count(",") + 1
+            return
         for key in (*STARTERS.get(launch.launcher or "", ()), *PROCESSES):
             if key in said:
                 launch.processes = _number(said[key].value)
@@ -315,6 +320,12 @@ class Reader:
             elif path is None:  # it may say FSDP, or anything else
                 launch.options.setdefault("fsdp", option._replace(value=None))
         _accelerate(launch)
+        if (option := launch.options.get("deepspeed")) and option.value in (
+            "null",
+            "none",
+            "None",
+        ):  # as Hydra writes it
+            del launch.options["deepspeed"]
         for key in CONFIGS:
             option = launch.options.get(key) or launch.options.get(f"launch.{key}")
             if option and option.value and option.value.lstrip().startswith("{"):
@@ -371,9 +382,7 @@ class Reader:
         option = next((launch.options[name] for name in MODELS if name in launch.options), None)
         name = (option.value or "").rstrip("/").rpartition("/")[2].lower() if option else ""
         if option and name in self.models:
-            kind, tied = self.models[name]
-            launch.options["model.class"] = option._replace(value=kind, written="")
-            launch.options["model.tied"] = option._replace(value=str(tied).lower(), written="")
+            launch.options["model.class"] = option._replace(value=self.models[name], written="")
 
     def _configuration(self, name: str, flat: dict[str, Option]) -> list[Launch]:
         """A framework's own YAML or JSON, which is a launch; of DeepSpeed's and accelerate's, nothing is one alone."""
@@ -453,6 +462,11 @@ def _begins(says: str, command: str) -> bool:
 
 def _base(text: str) -> str:
     return text.rsplit("/", 1)[-1]
+
+
+def _value(options: Mapping[str, Option], name: str) -> str:
+    option = options.get(name)
+    return (option and option.value) or ""
 
 
 def _number(text: str | None) -> int | None:
@@ -631,6 +645,8 @@ def literals(name: str, text: str) -> dict[str, Option]:
     segment = _segments(text)
     trainer = False
     for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "trl":
+            found.setdefault("python.trl", Option("true", name, node.lineno, style="python"))
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "attr", None) == KWARGS:
             call = ast.Call(ast.Name("set"), [], [ast.copy_location(ast.keyword(KWARGS, node.value), node)])
             options: dict[str, Option] = {}

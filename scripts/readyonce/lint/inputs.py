@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 from readyonce.data import inputs
 from readyonce.launches import forms, shell
 from readyonce.launches import reader as launch
 from readyonce.launches.reader import Launch, Reader
+
+ABOVE = 4  # folders in which requirements are looked for: the launch's own, and those above it
 
 
 def releases(python: str | None, named: list[str]) -> dict[str, str]:
@@ -26,6 +31,23 @@ def _release(text: str) -> tuple[str, str]:
     if not sign or not re.match(r"\d", release):
         raise inputs.Unusable(f"--with {text}: write a package and its release, as in transformers==4.57.1")
     return name.strip().lower().replace("_", "-"), release.strip()
+
+
+PINNED = re.compile(r"^[ \t]*([A-Za-z][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*==[ \t]*(\d[\w.]*)", re.MULTILINE)
+
+
+@cache
+def pinned(folder: str) -> dict[str, tuple[str, str]]:
+    """Package → (release, file), as the nearest `requirements*.txt` beside a launch or above it says, within one project."""
+    found: dict[str, tuple[str, str]] = {}
+    for place in [Path(folder), *Path(os.path.abspath(folder)).parents][:ABOVE]:
+        for file in sorted(place.glob("requirements*.txt")):
+            with suppress(OSError, launch.Unreadable):
+                for name, release in PINNED.findall(launch._text(str(file))):
+                    found.setdefault(name.lower().replace("_", "-"), (release.rstrip("."), os.path.relpath(file)))
+        if (place / ".git").exists():
+            break
+    return found
 
 
 def launches(reader: Reader, given: list[str], words: list[str], faults: list[str]) -> tuple[list[Launch], int]:
@@ -51,6 +73,8 @@ def launches(reader: Reader, given: list[str], words: list[str], faults: list[st
             faults.append(f"{inputs.shown(name)}:{error.line}: {error}")
         except OSError as error:
             faults.append(inputs.unreadable(name, error))
+    for each in found:
+        each.pins = pinned(os.path.dirname(each.file))
     return found, read
 
 

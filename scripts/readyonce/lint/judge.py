@@ -141,15 +141,16 @@ def answers(
     rules: Mapping[str, Any], launches: Iterable[Launch], versions: Mapping[str, str], language: Language = "en"
 ) -> list[Answer]:
     """Of each launch what it does, and the findings."""
-    answered: dict[Hashable, list[Judged]] = {}
-    return [
-        Answer(
-            launch,
-            does(rules, launch, versions, language),
-            judge(rules, launch, versions, language, answered) + signs(rules, launch, versions, language),
-        )
-        for launch in launches
-    ]
+    answered: dict[tuple[Hashable, ...], dict[Hashable, list[Judged]]] = {}
+    found = []
+    for launch in launches:
+        known = {name: release for name, (release, _) in launch.pins.items() if name in rules["versions"]} | {
+            **versions
+        }
+        same = answered.setdefault(tuple(sorted(known.items())), {})
+        findings = judge(rules, launch, known, language, same) + signs(rules, launch, known, language)
+        found.append(Answer(launch, does(rules, launch, known, language), findings))
+    return found
 
 
 def look(rules: Mapping[str, Any], code: Iterable[tuple[str, str]], language: Language = "en") -> list[Finding]:
@@ -252,12 +253,26 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
         told = {name for name, it in launch.options.items() if it.style != "python" or it.value or it.written}
         named = (key for key, names in NAMED.items() if told.intersection(names))
         parts.append(say(f"lint-does.{next(named, 'strategy')}", language))
-    parts += [say("lint-does.lora", language)] * (facts.get("tuning") == "lora")
+    parts += [say(f"lint-does.{facts['tuning']}", language)] if facts.get("tuning") in ("lora", "full") else []
     parts.append(say(f"lint-does.{facts.get('checkpointing', 'unknown')}", language))
-    if model := launch.options.get("model.class"):
+    if (model := launch.options.get("model.class")) and "runs" in facts:
         parts.append(str(model.value))
+    by_file: dict[str, list[str]] = {}
+    for name in sorted(_asked_for(rules, launch) & launch.pins.keys()):
+        release, file = launch.pins[name]
+        if versions.get(name) == release:
+            by_file.setdefault(file, []).append(f"{name} {release}")
+    for file, pinned in by_file.items():
+        parts.append(say("lint-does.pinned", language, say("lint-report.next", language).join(pinned), file))
     when = say("lint-does.when", language, launch.when) if isinstance(launch, Branch) else ""
     return say("lint-report.next", language).join(parts) + when
+
+
+def _asked_for(rules: Mapping[str, Any], launch: Launch) -> set[str]:
+    """The packages whose release decides something of a launch."""
+    named = {name for rule in _rules_of(rules, launch) if isinstance(rule.get("where"), dict) for name in rule["where"]}
+    named |= {name for cell in rules["cells"] for part in cell["parts"] for name, _, _ in part["path"]}
+    return (named | {name for sign in rules["signs"] for name in sign["where"]}) & {*rules["versions"]}
 
 
 def _strategy(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str]) -> Any:
@@ -331,7 +346,7 @@ def _verdict(
     if launch.unseen:
         return uncovered("unseen", launch.unseen)
     if not launch.frameworks:
-        return uncovered("not-trainer")
+        return uncovered("not-trainer" if _has_options(launch) else "no-option")
     if launch.blind:
         return uncovered("elsewhere", ", ".join(launch.unread))
     if not _has_options(launch):

@@ -80,9 +80,7 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
 
 def _models(catalog: Catalog, language: Language) -> str:
     """Which names are known, by class: a table."""
-    known = {named.kind for named in models.named(catalog).values()}
-    rows = [[say("lint-models.class", language), say("lint-models.names", language), say("lint-models.tied", language)]]
-    for kind, model in catalog.models.items():
-        if kind in known:
-            rows.append([code(kind), *("<br>".join(map(code, names)) for names in (model.names, model.tied))])
+    known = {*models.named(catalog).values()}
+    rows = [[say("lint-models.class", language), say("lint-models.names", language)]]
+    rows += [[code(kind), "<br>".join(map(code, names))] for kind, names in catalog.models.items() if kind in known]
     return table(rows)

@@ -30,7 +30,6 @@ FILES: dict[str, tuple[str, Any]] = {
     "framework": ("snippets/frameworks/NAME.yml", schema.FrameworkFile),
     "decision": ("snippets/decision.yml", schema.DecisionFile),
     "tables": ("snippets/tables.yml", dict[Slug, schema.RunsTable]),
-    "models": ("snippets/models.yml", dict[str, schema.TextModel]),
 }
 TRANSLATED = Path(__file__).with_name("schema_docs.zh.yml")
 PLAIN = ("Text", "Title")  # words in both languages: what stands in them needs no table
