@@ -1,10 +1,11 @@
-"""Rules of the tables that are queries: `snippets/decision.yml`, `snippets/tables.yml`."""
+"""Rules of what rests on runs: `snippets/decision.yml`, `snippets/tables.yml`, `snippets/models.yml`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from readyonce.check.words import unknown_words
+from readyonce.data import models
 from readyonce.data.catalog import Catalog
 from readyonce.data.facts import Where
 from readyonce.data.reading import Keys, Problem
@@ -83,3 +84,18 @@ def table_without_runs(catalog: Catalog) -> Iterator[Problem]:
         if not unknown and not catalog.fitting(table.where)[0]:
             remedy = "Mend it, or take it out."
             yield catalog.problem(path, (name, "where"), "no run fits this table", remedy)
+
+
+def class_without_run(catalog: Catalog) -> Iterator[Problem]:
+    """`models.yml` names a class of which no run says that its training step runs each module once.
+
+    The lint would leave its names out without a word.
+    Remedy: add its type to `RO-0001/forwards.py` and store what that prints, or take the class out.
+    """
+    path, known = catalog.root / "snippets" / "models.yml", {*models.named(catalog).values()}
+    for kind in catalog.models:
+        if kind not in known:
+            remedy = (
+                "Add its type to `RO-0001/forwards.py`, run `readyonce verify RO-0001 --stale --write`, or take it out."
+            )
+            yield catalog.problem(path, (kind,), f"no run says that {kind} runs each module once", remedy)
