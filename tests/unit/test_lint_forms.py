@@ -225,7 +225,13 @@ def test_releases_come_from_the_projects_own_requirements(tmp_path):
 
 @pytest.mark.parametrize(
     "called",
-    ['"${TORCHRUN_BIN}"', "$TORCHRUN", '"$PYTHON_BIN" -m torch.distributed.run', "${PYTHON} -m torch.distributed.run", "python3 -m accelerate.commands.launch --num_processes 8"],
+    [
+        '"${TORCHRUN_BIN}"',
+        "$TORCHRUN",
+        '"$PYTHON_BIN" -m torch.distributed.run',
+        "${PYTHON} -m torch.distributed.run",
+        "python3 -m accelerate.commands.launch --num_processes 8",
+    ],
 )
 def test_a_launcher_in_a_variable_is_known_by_its_name(called, tmp_path):
     text = f'if [ -n "$HOME" ]; then TORCHRUN_BIN=$HOME/torchrun; fi\n{called} --nproc_per_node 8 train.py --per_device_train_batch_size 1\n'

@@ -255,7 +255,8 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
         parts.append(say(f"lint-does.{next(named, 'strategy')}", language))
     parts += [say(f"lint-does.{facts['tuning']}", language)] if facts.get("tuning") in ("lora", "full") else []
     parts.append(say(f"lint-does.{facts.get('checkpointing', 'unknown')}", language))
-    if (model := launch.options.get("model.class")) and "runs" in facts:
+    read = any(rule.get("option") == "model.class" for rule in _rules_of(rules, launch))
+    if read and "runs" in facts and (model := launch.options.get("model.class")):
         parts.append(str(model.value))
     by_file: dict[str, list[str]] = {}
     for name in sorted(_asked_for(rules, launch) & launch.pins.keys()):
