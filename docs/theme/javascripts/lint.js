@@ -173,7 +173,7 @@ function readyonceLint() {
     } else if (by === null && name === null) launch.processes = 1; // python x.py
     else if (by === null && variable) {
       launch.processes = number(environment.has(variable) ? environment.get(variable) : "1");
-      if (launch.processes === 1 && environment.has("Nnames.machines") && environment.get("Nnames.machines") !== "1") launch.processes = null;
+      if (launch.processes === 1 && environment.has("NNODES") && environment.get("NNODES") !== "1") launch.processes = null;
     }
     if (launcher !== null) for (const [key, option] of ahead) preset(options, `launch.${key}`, option);
     follow(launch, [...rest.slice(0, behind), ...positional]);
@@ -517,7 +517,8 @@ function readyonceLint() {
       if (!facts.has("checkpointing")) {
         const told = new Map([...known, ...facts]);
         const rule = rulesOf(launch).find((it) => "checkpointing" in it.facts && isGiven(it, launch.options) !== false && launch.command.includes(it.text ?? "") && fits(it.where ?? {}, told) !== false);
-        return uncovered(rule?.option ? say("checkpointing-by", rule.option) : say("checkpointing"));
+        const value = launch.options.get(rule?.option)?.value;
+        return uncovered(rule?.option ? say("checkpointing-by", rule.option + (value && value !== "true" ? ` ${value}` : "")) : say("checkpointing"));
       }
       const asked = (change) => {
         const all = new Map([...known, ...facts]);

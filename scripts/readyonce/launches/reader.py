@@ -356,7 +356,7 @@ class Reader:
     def _found(self, launch: Launch, word: Word, folder: str) -> str | None:
         """A file that is named: as it stands, from the script's folder, or from one above it.
 
-        Of `$HERE/ds/zero2.json` and `/path/to/project/ds/zero2.json` the end is looked for there: `ds/zero2.json`.
+        Of an absolute path that is not there, the end is looked for: of `/path/to/project/ds/zero2.json` `ds/zero2.json`.
         """
         parts = word.text.split("/") if word.known and len(word.text) < 500 else []
         first = 2 if os.path.isabs(word.text) else 0

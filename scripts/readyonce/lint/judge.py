@@ -378,14 +378,14 @@ def _uncovered(rules: Mapping[str, Any], why: str, language: Language) -> _Verdi
 
 
 def _deciding(own: Iterable[Mapping[str, Any]], launch: Launch, known: Mapping[str, Any], fact: str) -> str | None:
-    """The option that decides a fact, by the first rule that would tell it and does not."""
+    """The option that decides a fact, with its value, by the first rule that would tell it and does not."""
     for rule in own:
-        if (
-            fact in rule["facts"]
-            and rule.get("text", "") in launch.command
-            and fits(rule.get("where", {}), known) is not False
-        ):
-            return rule.get("option")
+        if fact not in rule["facts"] or rule.get("text", "") not in launch.command:
+            continue
+        if fits(rule.get("where", {}), known) is not False:
+            name = rule.get("option")
+            value = launch.options[name].value if name else None
+            return f"{name} {value}" if name and value and value != "true" else name
     return None
 
 
