@@ -217,10 +217,33 @@ def test_releases_come_from_the_projects_own_requirements(tmp_path):
     (tmp_path / "scripts/train.sh").write_text(command, encoding="utf-8")
     (tmp_path / "requirements.txt").write_text("torch\ntransformers[torch]==4.57.6 # tried\nDeepSpeed>=0.16\n", "utf-8")
     (tmp_path.parent / "requirements.txt").write_text("deepspeed==0.1.0\n", encoding="utf-8")  # of another project
+    (tmp_path / "requirements-docs.txt").write_text("transformers==4.1.0\n", encoding="utf-8")
     said = linted("scripts/train.sh", cwd=tmp_path).stdout
     assert "reentrant checkpointing, transformers 4.57.6 (from requirements.txt)" in said and "0.1.0" not in said
     said = linted("scripts/train.sh", "--with", "transformers==5.0.0", cwd=tmp_path).stdout
     assert "non-reentrant checkpointing" in said and "4.57.6" not in said
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        'transformers==4.46.3; python_version < "3.9"\n',
+        "transformers==4.*\n",
+        "transformers==4.46.3\ntransformers==5.1.0\n",
+        "# transformers==4.46.3\n",
+    ],
+)
+def test_a_pin_that_holds_at_times_is_none(pins, tmp_path):
+    (tmp_path / "train.sh").write_text("torchrun --nproc_per_node 8 t.py --per_device_train_batch_size 1\n", "utf-8")
+    (tmp_path / "requirements.txt").write_text(pins, encoding="utf-8")
+    assert "(from " not in linted("train.sh", cwd=tmp_path).stdout
+
+
+def test_what_a_page_does_not_read_is_named(tmp_path):
+    page = "```bash\nssh node1 torchrun --nproc_per_node 8 t.py\n```\n\n```yaml\nrun: torchrun --nproc_per_node 8 t.py\n```\n"
+    (tmp_path / "train.md").write_text(page, encoding="utf-8")
+    told = forms.file(READER, str(tmp_path / "train.md"))
+    assert [it.line for it in told.launches] == [6] and [line for line, _ in told.not_read] == [2]
 
 
 @pytest.mark.parametrize(

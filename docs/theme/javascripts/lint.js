@@ -16,7 +16,7 @@ function readyonceLint() {
   const OUTER = new RegExp(`^[${SPACE}]+|[${SPACE}]+$`, "g");
   const strip = (text) => text.replace(OUTER, "");
   // Words with which more begins than a command.
-  const MORE = new Set("if then elif else fi for while until do done case esac select function { } ! in eval declare local readonly typeset".split(" "));
+  const MORE = new Set("if then elif else fi for while until do done case esac select function { } ! in eval declare local readonly typeset source . read".split(" "));
   const INNER = /^(?:.*\/)?(?:bash|sh|zsh|dash|ksh)$/;
   const SIGNS = /[ \t]+|\\\n|#[^\n]*|(?!<[A-Za-z_][\w./-]*>)(?:&?[0-9]*(?:>{1,2}|<)&?[ \t]*)(?=[^ \t\n<>(])|&&|\|\||[\n;&|]/y; // between words
   const PIECE = /[^\s;&|<>()\\'"$`]+|\\[^\n]|'[^']*'|"(?:[^"\\$`]|\\["\\])*"|(<[A-Za-z_][\w./-]*>)|(\$(?:[A-Za-z_]\w*|\{[A-Za-z_]\w*\}))/y;
@@ -35,7 +35,7 @@ function readyonceLint() {
     pattern.lastIndex = at;
     return pattern.exec(text);
   };
-  const isSetting = ({ text, written }) => /^[A-Za-z_]\w*=/.test(text) && /^[A-Za-z_]/.test(written);
+  const isSetting = ({ text }) => /^[A-Za-z_]\w*=/.test(text);
   const lines = (text) => text.split("\n").length - 1;
 
   /** One word at a place: its text, whether all of it is known, and how it is written. */
@@ -58,13 +58,13 @@ function readyonceLint() {
     const text = given.replaceAll("\r\n", "\n"), found = [], set = new Set(), exported = new Map(), used = new Map();
     let words = [], line = 1, skip = false;
     const done = () => {
-      const first = words.findIndex((word) => !isSetting(word));
+      const first = words.findIndex(({ written }) => !/^[A-Za-z_]\w*=/.test(written));
       const told = words.slice(0, first < 0 ? words.length : first), own = first < 0 ? [] : words.slice(first);
       const pairs = (from) => from.filter(isSetting).map((word) => [word.text.split("=")[0], word.known ? word.text.slice(word.text.indexOf("=") + 1) : null]);
-      if (MORE.has(own[0]?.text) || words.some(({ text: it }) => INNER.test(it) || /^[A-Za-z_]\w*\+=/.test(it))) throw new Unreadable("terminal", words[0].line);
+      if (MORE.has(own[0]?.text) || own[0]?.known === false || words.some(({ text: it }) => INNER.test(it) || /^[A-Za-z_]\w*\+=/.test(it))) throw new Unreadable("terminal", words[0].line);
       if (own[0]?.text === "export") {
         for (const [name, value] of pairs(own.slice(1))) exported.set(name, value);
-        for (const { text: name } of own.slice(1)) if (set.has(name)) throw new Unreadable("terminal", own[0].line);
+        if (own.slice(1).some((word) => !isSetting(word))) throw new Unreadable("terminal", own[0].line);
       } else if (own.length) found.push({ words: own, environment: new Map([...exported, ...pairs(told), ...pairs(own.slice(1))]) });
       else {
         for (const [name] of pairs(told)) {
@@ -105,7 +105,8 @@ function readyonceLint() {
   const UNSET = new RegExp(`^(?:\\$[${LETTER}]+|\\$\\{[^}]*\\}|\\$\\([^(].*|\`.*\`)$`, "u");
   const DASHED = /^--?[A-Za-z]/;
   const SETTING = new RegExp(`^\\+{0,2}([A-Za-z_][${LETTER}.]*)=([^]*)$`, "u"); // of Hydra, which has no dashes
-  const STAGE = /(?:zero|stage|z)[-_]?([0-3])(?!\d)/; // in the name of a DeepSpeed file
+  // The stage in the name of a DeepSpeed file, the surest first.
+  const STAGES = [/zero[-_]?([0-3])(?!\d)/, /(?:^|[-_.])z[-_]?([0-3])(?!\d)/, /(?:^|[-_.])(?:deepspeed|ds)?stage[-_]?([0-3])(?!\d)/];
   const base = (text) => text.slice(text.lastIndexOf("/") + 1);
   const number = (text) => (text && /^[0-9]{1,6}$/.test(text) ? Number(text) : null);
   const preset = (map, key, value) => map.has(key) || map.set(key, value);
@@ -119,6 +120,11 @@ function readyonceLint() {
     firsts.delete("python");
     const has = (key) => new RegExp(`^[ \\t{]*["']?${key.replaceAll(".", "\\.")}["']?[ \\t]*:`, "m").test(text);
     if (stacks.some(([, it]) => it.keys.length && it.keys.every(has))) throw new Unreadable("terminal"); // a configuration
+    // Words of which a script that launches anything has one.
+    const starts = stacks.flatMap(([, it]) => it.commands.map((command) => command.split(" ").at(command.startsWith("python") ? -1 : 0)));
+    const hints = [...names.launchers, ...starts, ...rules.stacks.transformers.marks.map((it) => it.split(".")[0])];
+    const plain = text.replaceAll("-", "_");
+    if (!hints.some((it) => plain.includes(it.replaceAll("-", "_")))) return [];
     const found = commands(text).flatMap((command) => launched(rules, stacks, firsts, command) ?? []);
     const looks = found.length ? -1 : text.split("\n").findIndex(looksLike(stacks));
     if (looks >= 0) throw new Unreadable("terminal", looks + 1); // silence would read as a pass
@@ -176,6 +182,9 @@ function readyonceLint() {
       if (launch.processes === 1 && environment.has("NNODES") && environment.get("NNODES") !== "1") launch.processes = null;
     }
     if (launcher !== null) for (const [key, option] of ahead) preset(options, `launch.${key}`, option);
+    if (!["0", "false"].includes(environment.has("USE_MCA") ? environment.get("USE_MCA") : "0")) {
+      options.set("megatron", { value: environment.get("USE_MCA"), line: own[0].line, written: "" });
+    }
     follow(launch, [...rest.slice(0, behind), ...positional]);
     for (const { text, known } of positional) {
       // A variable that nobody sets may hold any option.
@@ -273,6 +282,12 @@ function readyonceLint() {
     found.set(key, { ...option, value: value === "" && !signed ? "true" : value });
   }
 
+  /** The stage of ZeRO that the name of a file tells, if it tells one. */
+  function stageOf(path) {
+    const name = base(path).toLowerCase();
+    return name.includes("fsdp") ? undefined : STAGES.map((pattern) => pattern.exec(name)?.[1]).find(Boolean);
+  }
+
   /** The files that it names: none is at hand. */
   function follow(launch, positional) {
     const { options, unread } = launch;
@@ -282,12 +297,14 @@ function readyonceLint() {
     launch.blind = named.length > 0;
     const file = options.get("launch.config_file");
     if (file?.value) unread.push(file.value);
-    const stage = file && STAGE.exec(base(file.value ?? "").toLowerCase());
+    const stage = file && stageOf(file.value ?? "");
     if (stage) {
       preset(options, "deepspeed", { ...file, value: null });
-      preset(options, "deepspeed.stage_by_name", { ...file, value: stage[1], written: "" });
+      preset(options, "deepspeed.stage_by_name", { ...file, value: stage, written: "" });
     } else if (file) preset(options, "fsdp", { value: null, line: file.line }); // it may say FSDP, or anything else
     accelerate(launch);
+    const nested = [...options].find(([key]) => key.startsWith("fsdp_config."));
+    if (nested) preset(options, "fsdp_config", { ...nested[1], value: null, written: "" }); // it switches FSDP on
     if (["null", "none", "None"].includes(options.get("deepspeed")?.value)) options.delete("deepspeed"); // as Hydra writes it
     for (const key of names.configs) {
       const option = options.get(key) || options.get(`launch.${key}`);
@@ -296,8 +313,8 @@ function readyonceLint() {
       if (isMapping(option.value)) inner = flat(option.value, option.line);
       else if (option.value.endsWith(".json")) {
         unread.push(option.value);
-        const stage = STAGE.exec(base(option.value).toLowerCase());
-        if (stage) preset(options, "deepspeed.stage_by_name", { ...option, value: stage[1], written: "" });
+        const named = stageOf(option.value);
+        if (named) preset(options, "deepspeed.stage_by_name", { ...option, value: named, written: "" });
       } else continue;
       preset(options, "deepspeed", option);
       for (const [name, it] of inner) preset(options, `deepspeed.${name}`, it);

@@ -51,8 +51,12 @@ COMMANDS = ("entrypoint", "command", "args")
 SCRIPT_KEYS = ("run", "script", "before_script", "setup", "cmd", "cmds", "commands")
 # A variable that is called by what it starts, where a command begins: `"${TORCHRUN_BIN}" --nproc_per_node 8`.
 CALLED_LAUNCHER = re.compile(
-    r"(?:(?<=^)|(?<=[\n;&|(] )|(?<=\n)|(?<=\n[ \t])|(?<=\n  )|(?<=\n    ))\"?\$\{?(?:[A-Z]+_)?(TORCHRUN|ACCELERATE|DEEPSPEED|PYTHON)(?:_(?:BIN|CMD|EXE|PATH))?\}?\"?(?=[ \t]+\S)"
+    r"(?<!\\\n)^([ \t]*(?:[A-Za-z_]\w*=\S*[ \t]+)*)\"?\$\{?((?:[A-Z]+_)?(TORCHRUN|ACCELERATE|DEEPSPEED|PYTHON)(?:_(?:BIN|CMD|EXE|PATH))?)\}?\"?"
+    r"(?=[ \t]+\S)",
+    re.MULTILINE,
 )
+# What such a variable is set to, where it is nothing but that program: its name, a path, a default.
+PROGRAM = re.compile(r"[\"']?[^\s\"']*(?:torchrun|accelerate|deepspeed|python[\d.]*)\}?[\"']?")
 YAML_BLOCK = re.compile(r"^[ \t]*`{3}ya?ml\b.*\n((?:.*\n)*?)[ \t]*`{3}", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`([^`\s][^`]*)`(?!`)")  # code within a line of Markdown
 NAMES_A_FILE = re.compile(r"\.(?:py|ya?ml|json)\b|\s-m\s")
@@ -119,7 +123,8 @@ def file(reader: Reader, name: str) -> Found:
     if suffix == ".md":
         text = reading._text(name, shell.SIZE)
         told = _script(reader, name, _closed(reader, _of_markdown(reader, text)))
-        return told if told.launches else _pieces(reader, name, _of_blocks(text), [])
+        beside = _pieces(reader, name, _of_blocks(text), [])
+        return Found(told.launches + beside.launches, told.not_read + beside.not_read)
     if suffix in (*reading.SHELLS, *SCRIPTS):
         return _script(reader, name, reading._text(name, shell.SIZE))
     return Found(reader.file(name), [])  # it reads what begins with #!, and says why it does not
@@ -241,11 +246,12 @@ def _of_markdown(reader: Reader, text: str) -> str:
 
 def _of_blocks(text: str) -> list[Part]:
     """What a page's blocks of YAML start: of a cluster's files, as its manual shows them."""
-    return [
-        part._replace(line=part.line + text.count("\n", 0, block.start(1)))
-        for block in YAML_BLOCK.finditer(text)
-        for part in _of_containers(block[1])
-    ]
+    parts: list[Part] = []
+    line = at = 0
+    for block in YAML_BLOCK.finditer(text):
+        line, at = line + text.count("\n", at, block.start(1)), block.start(1)
+        parts += [part._replace(line=part.line + line) for part in _of_containers(block[1])]
+    return parts
 
 
 def _closed(reader: Reader, text: str) -> str:
@@ -264,7 +270,7 @@ def _hinted(reader: Reader, text: str) -> bool:
 def plain(text: str) -> str:
     """A script whose here-documents, `--wrap` and spellings of launchers are written as the shell reader takes them."""
     text = re.sub(r"\baccelerate-launch\b", "accelerate launch", text)
-    text = CALLED_LAUNCHER.sub(lambda match: match[1].lower(), text)
+    text = _with_launchers(text)
     text = re.sub(r"\bpython[\d.]*[ \t]+-m[ \t]+accelerate\.commands\.launch\b", "accelerate launch", text)
     text = re.sub(r"(?:\bpython[\d.]*[ \t]+)?(?:\$\(which[ \t]+(\w+)\)|`which[ \t]+(\w+)`)", r"\1\2", text)
     text = re.sub(r"(?<=\S[ \t])(?<!python )(?<!python3 )-m[ \t]+swift\.cli\.(sft|rlhf|pt)\b", r"swift/cli/\1.py", text)
@@ -272,6 +278,17 @@ def plain(text: str) -> str:
     if "sbatch" in text:
         text = re.sub(r"--wrap(?:=|[ \t]+)(?=[\"'$])", "bash -c ", text)
     return _with_documents(text) if "<<" in text else text
+
+
+def _with_launchers(text: str) -> str:
+    """Variables that are called like a launcher as that, unless the script sets them to anything else."""
+
+    @cache
+    def is_program(name: str) -> bool:
+        values = re.findall(rf"\b{name}=(\"[^\"\n]*\"|'[^'\n]*'|[^\s;]*)", text)
+        return all(map(PROGRAM.fullmatch, values))
+
+    return CALLED_LAUNCHER.sub(lambda it: it[1] + it[3].lower() if is_program(it[2]) else it[0], text)
 
 
 def _with_documents(text: str) -> str:
@@ -328,7 +345,9 @@ def _with_sourced(reader: Reader, folder: str, text: str) -> str:
     def sets(path: str) -> str:
         at = next((it for it in (os.path.join(folder, path), path) if "$" not in path and os.path.isfile(it)), None)
         if at is None:
-            return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.asked - {reading.MACHINES}))
+            return "; ".join(
+                f"export {name}=$(sourced)" for name in sorted(reader.asked - {reading.MACHINES, reading.MEGATRON})
+            )
         return "; ".join(SETS.findall(reading._text(at, shell.SIZE).replace("\r\n", "\n"))) or ":"
 
     def told(match: re.Match[str]) -> str:

@@ -54,10 +54,15 @@ BEHIND = re.compile(r"\$\{?\w+\}?/([^\s\"'$`*{}]+)[\"'}]*$")  # the end of a pat
 DASHED = re.compile(r"--?[A-Za-z]")
 INCLUDED = re.compile(r"[\w.-]+:(\d+(?:,\d+)*)")  # the GPUs of one machine, as DeepSpeed takes them
 SETTING = re.compile(r"\+{0,2}([A-Za-z_][\w.]*)=(.*)", re.DOTALL)  # of Hydra, which has no dashes
-STAGE = re.compile(r"(?:zero|stage|z)[-_]?([0-3])(?!\d)")  # in the name of a DeepSpeed file
+# The stage in the name of a DeepSpeed file, the surest first: `ds_zero3.json`, `ds_z3_config.json`, `stage3.json`.
+STAGES = [
+    re.compile(rf"{begin}[-_]?([0-3])(?!\d)")
+    for begin in ("zero", r"(?:^|[-_.])z", r"(?:^|[-_.])(?:deepspeed|ds)?stage")
+]
 UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*\)|`.*`")
 # Options of launchers that name the processes of one machine.
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
+MEGATRON = "USE_MCA"  # the variable by which LLaMA-Factory trains with Megatron
 MACHINES = "NNODES"  # the variable that ms-swift and LLaMA-Factory hand on
 TOTALS = ("num_processes", "ntasks", "n", "np")  # of all machines
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
@@ -135,7 +140,7 @@ class Reader:
         self.hints |= {mark.partition(".")[0] for mark in frameworks["transformers"]["marks"]}
         self.python: dict[str, None] = {}  # the Python files that were read
         self.asked = {framework["processes"] for framework in frameworks.values() if framework["processes"]}
-        self.asked.add(MACHINES)
+        self.asked |= {MACHINES, MEGATRON}
 
     def file(self, name: str) -> list[Launch]:
         suffix = os.path.splitext(name)[1].lower()
@@ -209,6 +214,8 @@ class Reader:
         self._processes(launch, of_launcher, environment, own)
         for key, option in of_launcher.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
             launch.options.setdefault(f"launch.{key}", option)
+        if environment.get(MEGATRON, "0") not in ("0", "false"):
+            launch.options["megatron"] = Option(environment[MEGATRON], name, words[0].line)
         self._follow(launch, [*rest[:started], *positional], os.fspath(folder or os.path.dirname(name)))
         own = own or self._by_keys(launch.options)
         if "python.accelerator" in launch.options and own is None:  # a loop of its own: nothing is the Trainer's
@@ -310,16 +317,18 @@ class Reader:
                 launch.blind = True
         if option := launch.options.get("launch.config_file"):
             behind = BEHIND.search(option.written) if option.value is None else None
-            path = self._below([behind[1]], folder) if behind else None
+            path = self._below([behind[1]], folder) if behind and ".." not in behind[1] else None
             path = self._found(launch, Word(option.value, option.line), folder) if option.value else path
             for key, setting in _flat(path, _text(path)).items() if path else ():
                 launch.options.setdefault(f"launch.{key}", setting)
-            if path is None and (stage := STAGE.search(_base(option.value or "").lower())):
+            if path is None and (stage := _stage(option.value or "")):
                 launch.options.setdefault("deepspeed", option._replace(value=None))
-                launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage[1], written=""))
+                launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage, written=""))
             elif path is None:  # it may say FSDP, or anything else
                 launch.options.setdefault("fsdp", option._replace(value=None))
         _accelerate(launch)
+        if nested := next((it for key, it in launch.options.items() if key.startswith("fsdp_config.")), None):
+            launch.options.setdefault("fsdp_config", nested._replace(value=None, written=""))  # it switches FSDP on
         if (option := launch.options.get("deepspeed")) and option.value in (
             "null",
             "none",
@@ -333,10 +342,10 @@ class Reader:
             elif option and option.value and option.value.endswith(".json"):
                 path = self._found(launch, Word(option.value, option.line), folder)
                 flat = _flat(path, _text(path)) if path else {}
-                if path is None and (stage := STAGE.search(_base(option.value).lower())):
-                    launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage[1], written=""))
+                if path is None and (stage := _stage(option.value)):
+                    launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage, written=""))
             elif option and option.value is None and (behind := BEHIND.search(option.written)):
-                path = self._below([behind[1]], folder)
+                path = None if ".." in behind[1] else self._below([behind[1]], folder)
                 flat = _flat(path, _text(path)) if path else {}
             else:
                 continue
@@ -370,7 +379,8 @@ class Reader:
     def _below(ends: Sequence[str], folder: str) -> str | None:
         """The first of these paths that is there, from a folder or from one above it."""
         bases = [folder, *map(str, _above(os.path.abspath(folder)))]
-        return next(filter(os.path.isfile, (os.path.join(base, end) for end in ends for base in bases)), None)
+        inside = [end for end in ends if ".." not in end.split("/")] if len(ends) > 1 or not ends else ends
+        return next(filter(os.path.isfile, (os.path.join(base, end) for end in inside for base in bases)), None)
 
     def _told(self, launch: Launch, own: str | None) -> None:
         names = [own] if own else []
@@ -462,6 +472,12 @@ def _begins(says: str, command: str) -> bool:
 
 def _base(text: str) -> str:
     return text.rsplit("/", 1)[-1]
+
+
+def _stage(path: str) -> str | None:
+    """The stage of ZeRO that the name of a file tells, if it tells one."""
+    name = _base(path).lower()
+    return next((match[1] for pattern in STAGES if "fsdp" not in name and (match := pattern.search(name))), None)
 
 
 def _value(options: Mapping[str, Option], name: str) -> str:

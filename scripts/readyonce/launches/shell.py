@@ -103,10 +103,12 @@ def _read(text: str, line: int, state: _State, depth: int, asked: Collection[str
                 words = []
                 break
             words = words[1:]
-            while words and (assignment := _assignment_of(words[0])):  # `then STAGE=3`
-                words = words[1:]
-                assigned.append(assignment)
-                _assign(state, [assignment], exported=False, inline=bool(words))
+            if _assignment_of(words[0] if words else Word("", 0)):  # `then STAGE=3`
+                behind = next((i for i, word in enumerate(words) if not _assignment_of(word)), len(words))
+                set_here = [assignment for word in words[:behind] if (assignment := _assignment_of(word))]
+                words = words[behind:]
+                assigned += set_here
+                _assign(state, set_here, exported=False, inline=bool(words))
         if not words:
             continue
         name = words[0].text
@@ -179,8 +181,6 @@ def _assign(state: _State, assigned: list[_Assignment], exported: bool, inline: 
         if not more:
             if state.depth and name in state.variables and before != values:
                 values = None  # it depends on the branch
-        elif more == "list" and before and values is None:
-            values = before
         elif before is None or values is None:
             values = None
         elif more == "list":
@@ -255,13 +255,15 @@ class _Reader:
                 self.at = len(text) if end < 0 else end
             else:
                 before = self.at
+                start = self.at
                 made, is_known = self._words()
                 values += made
-                known &= is_known
+                # What the script is given, `"$@"`, is left out, as it is of a command.
+                known &= is_known or text[start : self.at].strip('"') in _ALL
                 if self.at == before:  # a sign that has no meaning here
                     self.at += 1
         self.at += 1
-        return values if known or values else None  # what is handed on, `"$@"`, is left out as it is of a command
+        return values if known else None
 
     def _redirection(self) -> None:
         match = _REDIRECTION.match(self.text, self.at)

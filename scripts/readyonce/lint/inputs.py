@@ -33,20 +33,28 @@ def _release(text: str) -> tuple[str, str]:
     return name.strip().lower().replace("_", "-"), release.strip()
 
 
-PINNED = re.compile(r"^[ \t]*([A-Za-z][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*==[ \t]*(\d[\w.]*)", re.MULTILINE)
+PINNED = re.compile(
+    r"^[ \t]*([A-Za-z][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*==[ \t]*(\d[\w.+]*)[ \t]*(?:#.*|\\)?$", re.MULTILINE
+)
 
 
 @cache
 def pinned(folder: str) -> dict[str, tuple[str, str]]:
-    """Package → (release, file), as the nearest `requirements*.txt` beside a launch or above it says, within one project."""
+    """Package → (release, file), as the nearest `requirements.txt` beside a launch or above it says, within one repository.
+
+    Where no repository is known, above it means: up to the folder in which the command is run.
+    """
+    places = [Path(os.path.abspath(folder)), *Path(os.path.abspath(folder)).parents][:ABOVE]
+    ends = [number for number, place in enumerate(places) if (place / ".git").exists() or place == Path.cwd()]
     found: dict[str, tuple[str, str]] = {}
-    for place in [Path(folder), *Path(os.path.abspath(folder)).parents][:ABOVE]:
-        for file in sorted(place.glob("requirements*.txt")):
-            with suppress(OSError, launch.Unreadable):
-                for name, release in PINNED.findall(launch._text(str(file))):
-                    found.setdefault(name.lower().replace("_", "-"), (release.rstrip("."), os.path.relpath(file)))
-        if (place / ".git").exists():
-            break
+    for place in places[: ends[0] + 1 if ends else 1]:
+        told: dict[str, set[str]] = {}
+        with suppress(OSError, launch.Unreadable):
+            for name, release in PINNED.findall(launch._text(str(place / "requirements.txt"))):
+                told.setdefault(name.lower().replace("_", "-"), set()).add(release)
+        for name, releases in told.items():
+            if len(releases) == 1:  # two, for two machines or Pythons, are none
+                found.setdefault(name, (releases.pop(), os.path.relpath(place / "requirements.txt")))
     return found
 
 

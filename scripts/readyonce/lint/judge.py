@@ -189,6 +189,7 @@ def _told(rules: Mapping[str, Any], launch: Launch) -> Hashable:
         launch.launcher in RANKED,
         launch.blind,
         launch.unseen,
+        _has_options(launch),
         *_least(rules, launch).items(),
         *launch.unread,
         *answers,

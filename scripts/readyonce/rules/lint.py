@@ -30,11 +30,22 @@ def stacks(catalog: Catalog) -> dict[str, dict[str, Any]]:
             "processes": framework.processes,
             "options_since": framework.options_since,
             "launch": [
-                rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True) for rule in framework.launch
+                _spelled(rule.model_dump(by_alias=True, exclude={"sources"}, exclude_defaults=True))
+                for rule in framework.launch
             ],
         }
         for name, framework in catalog.frameworks.items()
     }
+
+
+def _spelled(rule: dict[str, Any]) -> dict[str, Any]:
+    """With `is: true` in all spellings that argument parsers and YAML take."""
+    asked = rule.get("is")
+    values = asked if isinstance(asked, list) else [asked]
+    if not any(isinstance(value, bool) for value in values):
+        return rule
+    spelled = {True: [True, "1", "yes", "on"], False: [False, "0", "no", "off"]}
+    return rule | {"is": [it for value in values for it in (spelled[value] if isinstance(value, bool) else [value])]}
 
 
 def of_launch(stacks: dict[str, dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
@@ -77,7 +88,8 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             if incident.meta.status == "active" and (looks := look_at(incident))
         ],
         "signs": [
-            sign.model_dump(by_alias=True, exclude={"sources"}) | {"id": id, "runs": max(1, _failed(incident))}
+            _spelled(sign.model_dump(by_alias=True, exclude={"sources"}))
+            | {"id": id, "runs": max(1, _failed(incident))}
             for id, incident in catalog.incidents.items()
             if incident.meta.status == "active"
             for sign in incident.meta.launches
