@@ -55,8 +55,10 @@ CALLED_LAUNCHER = re.compile(
     r"(?=[ \t]+\S)",
     re.MULTILINE,
 )
-# What such a variable is set to, where it is nothing but that program: its name, a path, a default.
-PROGRAM = re.compile(r"[\"']?[^\s\"']*(?:torchrun|accelerate|deepspeed|python[\d.]*)\}?[\"']?")
+# What such a variable is set to, where it is nothing but that program: its name, a path, a default, what a search finds.
+PROGRAM = re.compile(
+    r"[\"']?(?:[^\s\"']*(?:torchrun|accelerate|deepspeed|python[\d.]*)\}?|\$\{\w+:?-\}|\$\((?:command -v|which) [^()]*\))[\"']?"
+)
 YAML_BLOCK = re.compile(r"^[ \t]*`{3}ya?ml\b.*\n((?:.*\n)*?)[ \t]*`{3}", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`([^`\s][^`]*)`(?!`)")  # code within a line of Markdown
 NAMES_A_FILE = re.compile(r"\.(?:py|ya?ml|json)\b|\s-m\s")
