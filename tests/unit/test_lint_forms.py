@@ -257,10 +257,11 @@ def test_what_a_page_does_not_read_is_named(tmp_path):
     ],
 )
 def test_a_launcher_in_a_variable_is_known_by_its_name(called, tmp_path):
-    text = f'if [ -n "$HOME" ]; then TORCHRUN_BIN=$HOME/torchrun; fi\n{called} --nproc_per_node 8 train.py --per_device_train_batch_size 1\n'
+    text = 'PYTHON_BIN="${PYTHON_BIN:-}"\nPYTHON_BIN="$(command -v python3 || command -v python)"\n'
+    text += f'if [ -n "$HOME" ]; then TORCHRUN_BIN=$HOME/torchrun; fi\n{called} --nproc_per_node 8 train.py --per_device_train_batch_size 1\n'
     (tmp_path / "train.sh").write_text(text, encoding="utf-8")
     (launch,) = forms.file(READER, str(tmp_path / "train.sh")).launches
-    assert (launch.processes, launch.line) == (8, 2)
+    assert (launch.processes, launch.line) == (8, 4)
 
 
 def test_services_know_nothing_of_each_other(tmp_path):
