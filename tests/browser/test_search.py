@@ -311,3 +311,10 @@ def test_chinese_is_led_to_the_chinese_pages(search, browser):
         page.wait_for_selector(".md-search-result__item")
         assert page.evaluate("document.documentElement.lang").startswith("zh")
         page.close()
+
+
+def test_words_that_end_in_digits_are_kept_apart(search):
+    """lunr's names of nodes ran together: a search for what begins so found nothing (`postprocess.search_worker`)."""
+    find, _ = search
+    for typed in ("DeepSpeed", "deepspeed.i", "deepspeed_", "torch", "transformers", "ZeRO", "NCCL", "FSDP"):
+        assert find(typed), typed
