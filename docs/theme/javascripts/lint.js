@@ -102,11 +102,9 @@ function readyonceLint() {
   const WRITTEN = 400;
   const PYTHON = /^python[\p{Nd}.]*$/u;
   const FLAG = /^(?:-[bBdEiIOPqsSuvx]+|-[XW][^]*)$/; // of Python itself
-  const UNSET = new RegExp(`^(?:\\$[${LETTER}]+|\\$\\{[^}]*\\}|\\$\\([^(].*|\`.*\`)$`, "u");
+  const UNSET = new RegExp(`^\\$(?:[${LETTER}]+|\\{[^}]*\\})$`, "u");
   const DASHED = /^--?[A-Za-z]/;
   const SETTING = new RegExp(`^\\+{0,2}([A-Za-z_][${LETTER}.]*)=([^]*)$`, "u"); // of Hydra, which has no dashes
-  // The stage in the name of a DeepSpeed file, the surest first.
-  const STAGES = [/zero[-_]?([0-3])(?!\d)/, /(?:^|[-_.])z[-_]?([0-3])(?!\d)/, /(?:^|[-_.])(?:deepspeed|ds)?stage[-_]?([0-3])(?!\d)/];
   const base = (text) => text.slice(text.lastIndexOf("/") + 1);
   const number = (text) => (text && /^[0-9]{1,6}$/.test(text) ? Number(text) : null);
   const preset = (map, key, value) => map.has(key) || map.set(key, value);
@@ -120,28 +118,18 @@ function readyonceLint() {
     firsts.delete("python");
     const has = (key) => new RegExp(`^[ \\t{]*["']?${key.replaceAll(".", "\\.")}["']?[ \\t]*:`, "m").test(text);
     if (stacks.some(([, it]) => it.keys.length && it.keys.every(has))) throw new Unreadable("terminal"); // a configuration
-    // Words of which a script that launches anything has one.
-    const starts = stacks.flatMap(([, it]) => it.commands.map((command) => command.split(" ").at(command.startsWith("python") ? -1 : 0)));
-    const hints = [...names.launchers, ...starts, ...rules.stacks.transformers.marks.map((it) => it.split(".")[0])];
     const plain = text.replaceAll("-", "_");
-    if (!hints.some((it) => plain.includes(it.replaceAll("-", "_")))) return [];
+    if (!names.hints.some((it) => plain.includes(it))) return [];
     const found = commands(text).flatMap((command) => launched(rules, stacks, firsts, command) ?? []);
-    const looks = found.length ? -1 : text.split("\n").findIndex(looksLike(stacks));
+    const looks = found.length ? -1 : text.split("\n").findIndex(looksLike);
     if (looks >= 0) throw new Unreadable("terminal", looks + 1); // silence would read as a pass
     return found;
   }
 
   /** Whether a line has words that look like a launch. */
-  function looksLike(stacks) {
-    const starts = stacks.flatMap(([, it]) => it.commands).filter((it) => !it.startsWith("python")).sort();
-    const words = starts.map((it) => it.replace(/[.-]/g, "\\$&").replaceAll(" ", "[ \\t]+"));
-    words.push("torchrun", "torch\\.distributed\\.(?:run|launch)", "accelerate[ \\t]+launch");
-    words.push("deepspeed(?=[ \\t].{0,200}(?:\\.py|\\\\)(?:[ \\t\\r\\f\\v]|$))"); // and no `pip install deepspeed`
-    const pattern = new RegExp(`(?<![\\w./-])(?<!-v )(?:${words.join("|")})(?=[ \\t]+[^ \\t\\r\\f\\v])`, "s");
-    return (line) => {
-      const [, first] = /^[ \t]*([^ \t]*)/.exec(line);
-      return pattern.test(line.slice(0, 2000)) && !first.startsWith("#") && !names.speaking.includes(first);
-    };
+  function looksLike(line) {
+    const [, first] = /^[ \t]*([^ \t]*)/.exec(line);
+    return new RegExp(names.looks).test(line.slice(0, 2000)) && !first.startsWith("#") && !names.speaking.includes(first);
   }
 
   function launched({ stacks: all, models }, stacks, firsts, { words: given, environment }) {
@@ -179,12 +167,11 @@ function readyonceLint() {
     } else if (by === null && name === null) launch.processes = 1; // python x.py
     else if (by === null && variable) {
       launch.processes = number(environment.has(variable) ? environment.get(variable) : "1");
-      if (launch.processes === 1 && environment.has("NNODES") && environment.get("NNODES") !== "1") launch.processes = null;
+      if (launch.processes === 1 && environment.has(names.nodes) && environment.get(names.nodes) !== "1") launch.processes = null;
     }
     if (launcher !== null) for (const [key, option] of ahead) preset(options, `launch.${key}`, option);
-    if (!["0", "false"].includes(environment.has("USE_MCA") ? environment.get("USE_MCA") : "0")) {
-      options.set("megatron", { value: environment.get("USE_MCA"), line: own[0].line, written: "" });
-    }
+    const megatron = environment.has(names.megatron) ? environment.get(names.megatron) : "0";
+    if (!["0", "false"].includes(megatron)) options.set("megatron", { value: megatron, line: own[0].line, written: "" });
     follow(launch, [...rest.slice(0, behind), ...positional]);
     for (const { text, known } of positional) {
       // A variable that nobody sets may hold any option.
@@ -285,14 +272,14 @@ function readyonceLint() {
   /** The stage of ZeRO that the name of a file tells, if it tells one. */
   function stageOf(path) {
     const name = base(path).toLowerCase();
-    return name.includes("fsdp") ? undefined : STAGES.map((pattern) => pattern.exec(name)?.[1]).find(Boolean);
+    return name.includes("fsdp") ? undefined : names.stages.map((pattern) => new RegExp(pattern).exec(name)?.[1]).find(Boolean);
   }
 
   /** The files that it names: none is at hand. */
   function follow(launch, positional) {
     const { options, unread } = launch;
     const named = positional.map((word) => word.text).filter((text) => /\.(?:yaml|yml|json)$/.test(text));
-    for (const key of ["config", "config_yaml", "yaml_config", "train_args_file"]) if (options.get(key)?.value) named.push(options.get(key).value);
+    for (const key of names.configurations) if (options.get(key)?.value) named.push(options.get(key).value);
     unread.push(...named);
     launch.blind = named.length > 0;
     const file = options.get("launch.config_file");
