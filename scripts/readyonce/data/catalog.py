@@ -127,6 +127,11 @@ class Incident:
         """The calls whose lines its pages report, by the environment that they run in."""
         return ({"current": self.meta.printed} if self.meta.printed else {}) | self.meta.printed_in
 
+    @property
+    def printed_of(self) -> dict[str, str]:
+        """Each of these calls → the environment whose lines are shown: the first that it is named with."""
+        return {call: name for name, calls in reversed(self.printed_calls.items()) for call in calls}
+
     def printed_record(self, environment: str) -> Path:
         """The file of what its calls print in an environment."""
         return self.folder / PRINTED if environment == "current" else self.folder / "printed" / f"{environment}.json"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import bisect
+import itertools
 import json
 import os
 import re
@@ -59,7 +60,6 @@ CALLED_LAUNCHER = re.compile(
 PROGRAM = re.compile(
     r"[\"']?(?:[^\s\"']*(?:torchrun|accelerate|deepspeed|python[\d.]*)\}?|\$\{\w+:?-\}|\$\((?:command -v|which) [^()]*\))[\"']?"
 )
-YAML_BLOCK = re.compile(r"^[ \t]*`{3}ya?ml\b.*\n((?:.*\n)*?)[ \t]*`{3}", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`([^`\s][^`]*)`(?!`)")  # code within a line of Markdown
 NAMES_A_FILE = re.compile(r"\.(?:py|ya?ml|json)\b|\s-m\s")
 HEREDOC = re.compile(r"<<-?[ \t]*(\\?['\"]?)([A-Za-z_]\w*)['\"]?")
@@ -241,7 +241,7 @@ def _of_markdown(reader: Reader, text: str) -> str:
 
     def beside(line: str) -> str:
         inline = INLINE.findall(line[: reading.LOOKED])
-        return "; ".join(it for it in inline if reader._looks.search(it) and NAMES_A_FILE.search(it))
+        return "; ".join(it for it in inline if reader.looks.search(it) and NAMES_A_FILE.search(it))
 
     return reading._fenced(text, beside)
 
@@ -249,10 +249,11 @@ def _of_markdown(reader: Reader, text: str) -> str:
 def _of_blocks(text: str) -> list[Part]:
     """What a page's blocks of YAML start: of a cluster's files, as its manual shows them."""
     parts: list[Part] = []
-    line = at = 0
-    for block in YAML_BLOCK.finditer(text):
-        line, at = line + text.count("\n", at, block.start(1)), block.start(1)
-        parts += [part._replace(line=part.line + line) for part in _of_containers(block[1])]
+    for block, group in itertools.groupby(enumerate(reading._marked(text)), key=lambda it: it[1][1]):
+        if block and block[0] in ("yaml", "yml"):
+            lines = [(number, line) for number, (line, _) in group]
+            of_block = _of_containers("\n".join(line for _, line in lines))
+            parts += [part._replace(line=part.line + lines[0][0]) for part in of_block]
     return parts
 
 
@@ -347,9 +348,7 @@ def _with_sourced(reader: Reader, folder: str, text: str) -> str:
     def sets(path: str) -> str:
         at = next((it for it in (os.path.join(folder, path), path) if "$" not in path and os.path.isfile(it)), None)
         if at is None:
-            return "; ".join(
-                f"export {name}=$(sourced)" for name in sorted(reader.asked - {reading.MACHINES, reading.MEGATRON})
-            )
+            return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.counts))
         return "; ".join(SETS.findall(reading._text(at, shell.SIZE).replace("\r\n", "\n"))) or ":"
 
     def told(match: re.Match[str]) -> str:
@@ -373,7 +372,7 @@ def _without_submitted(reader: Reader, text: str) -> tuple[str, list[tuple[int, 
         document = HEREDOC.search(command)
         while document and at < len(lines) and at - begin < MOST_LINES and lines[at - 1].strip() != document[2]:
             command, at = f"{command}\n{lines[at]}", at + 1
-        if reader._looks.search(command) or any(word in command for word in ("torchrun", ".py")):
+        if reader.looks.search(command) or any(word in command for word in ("torchrun", ".py")):
             lines[begin:at] = [""] * (at - begin)
             not_read.append((begin + 1, f"what `{match[1]}` starts is not read. {REMEDY}"))
     return "\n".join(lines), not_read

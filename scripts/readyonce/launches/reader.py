@@ -31,6 +31,7 @@ KEYS = 20_000  # that one of them may hold; aliases count as often as they are u
 NESTED = 40
 TOO_MUCH = f"it holds more than {KEYS:,} values, or is nested more than {NESTED} deep"
 SHELLS = (".sh", ".bash", ".slurm", ".sbatch", ".ksh", "")
+SHELL_BLOCKS = ("", "bash", "sh", "shell", "console", "zsh")  # of a page
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
 # These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
 RANKED = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"}
@@ -78,12 +79,10 @@ SETTINGS = (
 )
 # The options that name the model.
 MODELS = ("model_name_or_path", "model", "model_id_or_path", "base_model", "pretrain", "actor_rollout_ref.model.path")
-CONFIGS = (
-    "deepspeed",
-    "deepspeed_config",
-    "deepspeed_config_file",
-    "deepspeed_config_path",
-)  # that name a DeepSpeed file
+# The options that name the configuration of the program itself.
+CONFIGURATIONS = ("config", "config_yaml", "yaml_config", "train_args_file")
+# Those that name a DeepSpeed file.
+CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config_path")
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
 
@@ -139,8 +138,9 @@ class Reader:
         }
         self.hints |= {mark.partition(".")[0] for mark in frameworks["transformers"]["marks"]}
         self.python: dict[str, None] = {}  # the Python files that were read
-        self.asked = {framework["processes"] for framework in frameworks.values() if framework["processes"]}
-        self.asked |= {MACHINES, MEGATRON}
+        # The variables that say how many processes there are; and all that one wants to know.
+        self.counts = {framework["processes"] for framework in frameworks.values() if framework["processes"]}
+        self.asked = {*self.counts, MACHINES, MEGATRON}
 
     def file(self, name: str) -> list[Launch]:
         suffix = os.path.splitext(name)[1].lower()
@@ -167,7 +167,7 @@ class Reader:
         return found or self._unseen(name, text)
 
     @cached_property
-    def _looks(self) -> re.Pattern[str]:
+    def looks(self) -> re.Pattern[str]:
         """What a launch begins with, in a text of which none could be read: behind ssh, in a here-document."""
         starts = sorted(
             re.escape(command).replace("\\ ", "[ \\t]+")
@@ -182,7 +182,7 @@ class Reader:
         """The first word that looks like a launch: silence would read as a pass."""
         for number, line in enumerate(text.split("\n"), 1):
             first = line.strip(" \t").replace("\t", " ").partition(" ")[0]
-            if (match := self._looks.search(line[:LOOKED])) and not first.startswith("#") and first not in SPEAKING:
+            if (match := self.looks.search(line[:LOOKED])) and not first.startswith("#") and first not in SPEAKING:
                 return [Launch(match[0], name, number, unseen=match[0])]
         return []
 
@@ -306,7 +306,7 @@ class Reader:
         named = [word for word in positional if word.text.endswith((".yaml", ".yml", ".json"))]
         named += [
             Word(config.value, config.line)
-            for key in ("config", "config_yaml", "yaml_config", "train_args_file")
+            for key in CONFIGURATIONS
             if (config := launch.options.get(key)) and config.value
         ]
         for word in named:
@@ -316,9 +316,7 @@ class Reader:
             else:
                 launch.blind = True
         if option := launch.options.get("launch.config_file"):
-            behind = BEHIND.search(option.written) if option.value is None else None
-            path = self._below([behind[1]], folder) if behind and ".." not in behind[1] else None
-            path = self._found(launch, Word(option.value, option.line), folder) if option.value else path
+            path = self._file_of(launch, option, folder)
             for key, setting in _flat(path, _text(path)).items() if path else ():
                 launch.options.setdefault(f"launch.{key}", setting)
             if path is None and (stage := _stage(option.value or "")):
@@ -329,24 +327,20 @@ class Reader:
         _accelerate(launch)
         if nested := next((it for key, it in launch.options.items() if key.startswith("fsdp_config.")), None):
             launch.options.setdefault("fsdp_config", nested._replace(value=None, written=""))  # it switches FSDP on
-        if (option := launch.options.get("deepspeed")) and option.value in (
-            "null",
-            "none",
-            "None",
-        ):  # as Hydra writes it
+        given = launch.options.get("deepspeed")
+        if given and given.value in ("null", "none", "None"):  # as Hydra writes it
             del launch.options["deepspeed"]
         for key in CONFIGS:
             option = launch.options.get(key) or launch.options.get(f"launch.{key}")
-            if option and option.value and option.value.lstrip().startswith("{"):
+            if option is None:
+                continue
+            if option.value and option.value.lstrip().startswith("{"):
                 flat = _flat(option.file, option.value, option.line)
-            elif option and option.value and option.value.endswith(".json"):
-                path = self._found(launch, Word(option.value, option.line), folder)
+            elif BEHIND.search(option.written) if option.value is None else option.value.endswith(".json"):
+                path = self._file_of(launch, option, folder)
                 flat = _flat(path, _text(path)) if path else {}
-                if path is None and (stage := _stage(option.value)):
+                if path is None and (stage := _stage(option.value or "")):
                     launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage, written=""))
-            elif option and option.value is None and (behind := BEHIND.search(option.written)):
-                path = None if ".." in behind[1] else self._below([behind[1]], folder)
-                flat = _flat(path, _text(path)) if path else {}
             else:
                 continue
             launch.options.setdefault("deepspeed", option)
@@ -362,25 +356,29 @@ class Reader:
                     unknown = key.startswith(KWARGS) and not is_on
                     launch.options.setdefault(key, setting._replace(value=None) if unknown else setting)
 
+    def _file_of(self, launch: Launch, option: Option, folder: str) -> str | None:
+        """The file that an option names; of a path that begins with a variable nobody sets, the end is looked for."""
+        if option.value:
+            return self._found(launch, Word(option.value, option.line), folder)
+        behind = BEHIND.search(option.written) if option.value is None else None
+        return _below([behind[1]], folder) if behind else None
+
     def _found(self, launch: Launch, word: Word, folder: str) -> str | None:
         """A file that is named: as it stands, from the script's folder, or from one above it.
 
         Of an absolute path that is not there, the end is looked for: of `/path/to/project/ds/zero2.json` `ds/zero2.json`.
         """
-        parts = word.text.split("/") if word.known and len(word.text) < 500 else []
-        first = 2 if os.path.isabs(word.text) else 0
-        ends = ["/".join(parts[at:]) for at in range(first, len(parts) - 1 if first else 1)]
-        path = next(filter(os.path.isfile, [word.text] if parts else []), None) or self._below(ends, folder)
-        if path is None:
+        path = word.text if word.known and len(word.text) < 500 else ""
+        if os.path.isfile(path):
+            return path
+        if os.path.isabs(path):
+            parts = path.split("/")
+            found = _below(["/".join(parts[at:]) for at in range(2, len(parts) - 1)], folder)
+        else:
+            found = next(filter(os.path.isfile, _from(folder, path)), None) if path else None
+        if found is None:
             launch.unread.append(word.text)
-        return path
-
-    @staticmethod
-    def _below(ends: Sequence[str], folder: str) -> str | None:
-        """The first of these paths that is there, from a folder or from one above it."""
-        bases = [folder, *map(str, _above(os.path.abspath(folder)))]
-        inside = [end for end in ends if ".." not in end.split("/")] if len(ends) > 1 or not ends else ends
-        return next(filter(os.path.isfile, (os.path.join(base, end) for end in inside for base in bases)), None)
+        return found
 
     def _told(self, launch: Launch, own: str | None) -> None:
         names = [own] if own else []
@@ -466,6 +464,17 @@ def _above(folder: str) -> list[Path]:
     return list(Path(folder).resolve().parents)[:4]
 
 
+def _from(folder: str, path: str) -> Iterator[str]:
+    """A path as it would be from a folder, and from those above it."""
+    return (os.path.join(base, path) for base in [folder, *map(str, _above(os.path.abspath(folder)))])
+
+
+def _below(ends: Sequence[str], folder: str) -> str | None:
+    """The first of these ends of paths that is there, below a folder or one above it."""
+    inside = (end for end in ends if ".." not in end.split("/"))
+    return next(filter(os.path.isfile, (path for end in inside for path in _from(folder, end))), None)
+
+
 def _begins(says: str, command: str) -> bool:
     return f"{says} ".startswith(f"{command} ") or says.startswith(f"{command}.")
 
@@ -546,20 +555,27 @@ def _text(path: str, limit: int = SIZE) -> str:
     return data.decode("utf-8", "replace").lstrip("\ufeff")
 
 
-def _fenced(text: str, beside: Callable[[str], str] = lambda _: "") -> str:
-    """The commands of a Markdown page; all other lines are what `beside` makes of them, or empty, so that the numbers stay."""
-    made, inside = [], None
-    for line in text.split("\n"):
+def _marked(text: str) -> Iterator[tuple[str, tuple[str, int] | None]]:
+    """The lines of a Markdown page, each with its block of code: the language, and a number. A fence is an empty line."""
+    inside: tuple[str, tuple[str, int]] | None = None  # the sign that ends the block
+    for number, line in enumerate(text.split("\n")):
         fence = re.match(r"\s*(`{3,}|~{3,})\s*(\w*)", line)
         if inside is None and fence:
-            inside = fence[1][0] * 3, fence[2].lower() in ("", "bash", "sh", "shell", "console", "zsh")
-            made.append("")
+            inside = fence[1][0] * 3, (fence[2].lower(), number)
+            yield "", None
         elif inside and line.strip().startswith(inside[0]):
             inside = None
-            made.append("")
+            yield "", None
         else:
-            made.append(beside(line) if inside is None else re.sub(r"^\s*\$ ", "", line) if inside[1] else "")
-    return "\n".join(made)
+            yield line, inside and inside[1]
+
+
+def _fenced(text: str, beside: Callable[[str], str] = lambda _: "") -> str:
+    """The commands of a Markdown page; all other lines are what `beside` makes of them, or empty, so that the numbers stay."""
+    return "\n".join(
+        beside(line) if block is None else re.sub(r"^\s*\$ ", "", line) if block[0] in SHELL_BLOCKS else ""
+        for line, block in _marked(text)
+    )
 
 
 # ------------------------------------------------------------------------------ YAML, JSON and Python

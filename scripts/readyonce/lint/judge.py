@@ -260,7 +260,7 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
     if read and "runs" in facts and (model := launch.options.get("model.class")):
         parts.append(str(model.value))
     by_file: dict[str, list[str]] = {}
-    for name in sorted(_asked_for(rules, launch) & launch.pins.keys()):
+    for name in sorted(_asked_for(rules, launch) & launch.pins.keys()) if launch.pins else ():
         release, file = launch.pins[name]
         if versions.get(name) == release:
             by_file.setdefault(file, []).append(f"{name} {release}")

@@ -107,12 +107,7 @@ class Committed(Page):
             description=json.dumps(self.after(title, ", ".join(names)), ensure_ascii=False),
             files={name: LEXERS[name.rpartition(".")[2]] for name in names},
             printed=incident.printed_files,
-            environments={
-                call: name
-                for name, calls in reversed(incident.meta.printed_in.items())
-                for call in calls
-                if call not in incident.meta.printed
-            },
+            environments={call: name for call, name in incident.printed_of.items() if name != "current"},
         )
 
     def claims_page(self, incident: Incident) -> str:

@@ -18,13 +18,9 @@ def includes(catalog: Catalog, incident: Incident, language: Language) -> dict[s
         "claims.md": article.claims(),
         "affected.md": article.affected(),
     }
-    lines: dict[str, list[str]] = {}
-    for environment in incident.printed_calls:  # a call in several is shown of the first
-        if stored := incident.printed.get(environment):
-            lines = {**stored.lines, **lines}
-    files |= {
-        name: "".join(f"{line}\n" for line in lines.get(call, [])) for call, name in incident.printed_files.items()
-    }
+    for call, environment in incident.printed_of.items():
+        lines = incident.printed[environment].lines.get(call, []) if environment in incident.printed else []
+        files[incident.printed_files[call]] = "".join(f"{line}\n" for line in lines)
     if incident.short:  # it has no lab book
         return {f"{incident.id}/{name}": text for name, text in files.items()}
     files["all-claims.md"] = article.all_claims()

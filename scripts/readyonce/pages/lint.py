@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from readyonce.data import models
 from readyonce.data.catalog import Catalog
 from readyonce.data.markup import code, table
 from readyonce.data.project import LANGUAGES, Language
@@ -73,14 +72,13 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
     return {
         "lint/example.md": "\n".join(["```text", *texts, "```", ""]),
         "lint/commands.md": table(rows),
-        "lint/models.md": _models(catalog, language),
+        "lint/models.md": _models(catalog, {*rules["models"].values()}, language),
         "lint/examples.md": catalog.text(catalog.root / "snippets" / "lint" / f"examples.{language}.md"),
     }
 
 
-def _models(catalog: Catalog, language: Language) -> str:
+def _models(catalog: Catalog, known: set[str], language: Language) -> str:
     """Which names are known, by class: a table."""
-    known = {*models.named(catalog).values()}
     rows = [[say("lint-models.class", language), say("lint-models.names", language)]]
     rows += [[code(kind), "<br>".join(map(code, names))] for kind, names in catalog.models.items() if kind in known]
     return table(rows)

@@ -58,9 +58,11 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
     """Everything that `judge` needs, as JSON takes it."""
     decision = catalog.require_decision()
     meant = catalog.fitting(decision.launches)[0]
+    of_frameworks = stacks(catalog)
+    read = reader.Reader(of_frameworks)
     return {
         "site": (site or "").rstrip("/"),
-        "stacks": stacks(catalog),
+        "stacks": of_frameworks,
         "models": models.named(catalog),
         "names": {
             "speaking": sorted(shell.SPEAKING),
@@ -76,6 +78,12 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             "settings": SETTINGS,
             "switched": reader.SWITCHED,
             "one_rank": reader.ONE_RANK,
+            "configurations": reader.CONFIGURATIONS,
+            "nodes": reader.MACHINES,
+            "megatron": reader.MEGATRON,
+            "stages": [stage.pattern for stage in reader.STAGES],
+            "hints": sorted(read.hints),
+            "looks": read.looks.pattern,
         },
         "forms": {name: _forms(catalog, framework) for name, framework in catalog.frameworks.items()},
         "versions": [name for name, fact in catalog.vocabulary.items() if fact.kind == "version"],
