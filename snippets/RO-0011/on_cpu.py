@@ -50,7 +50,7 @@ def whole(model):
     return [p.full_tensor() if hasattr(p, "full_tensor") else p.detach() for p in model.parameters()]
 
 
-def compare(fresh, data, strategies, kind, make):
+def beside_one_process(fresh, data, strategies, kind, make):
     """Train with `make(callbacks)`, a trainer of this kind, under each strategy, and beside it as one process."""
     alone, wanted = fresh(), []
     optimizer = torch.optim.SGD(alone.parameters(), lr=REST["learning_rate"])

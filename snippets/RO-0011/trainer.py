@@ -5,7 +5,7 @@ import tempfile
 
 import torch
 import torch.distributed as dist
-from on_cpu import BOUND, REST, SIZES, OnCpu, compare
+from on_cpu import BOUND, REST, SIZES, OnCpu, beside_one_process
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 STRATEGIES = {"DDP": None, "FSDP1": {"use_orig_params": False}, "FSDP1, use_orig_params": {"use_orig_params": True}}
@@ -28,6 +28,6 @@ def make(callbacks):
 
 
 data = torch.randint(32, (12, 8), generator=torch.Generator().manual_seed(1))
-compare(fresh, data, STRATEGIES, Own, make)
+beside_one_process(fresh, data, STRATEGIES, Own, make)
 dist.barrier()
 os._exit(0)  # else gloo's threads may abort at the end: pytorch/pytorch#154976

@@ -6,7 +6,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 from datasets import Dataset
-from on_cpu import BOUND, REST, SIZES, OnCpu, compare
+from on_cpu import BOUND, REST, SIZES, OnCpu, beside_one_process
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
@@ -32,6 +32,6 @@ def make(callbacks):
 
 
 data = torch.randint(3, 32, (12, 8), generator=torch.Generator().manual_seed(1))
-compare(fresh, data, STRATEGIES, Own, make)
+beside_one_process(fresh, data, STRATEGIES, Own, make)
 dist.barrier()
 os._exit(0)  # else gloo's threads may abort at the end: pytorch/pytorch#154976
