@@ -35,7 +35,8 @@ SHAPES = {
 NODE = """
 const { readFileSync } = require("fs");
 const [code, data] = process.argv.slice(1).map((path) => readFileSync(path, "utf-8"));
-const engine = new Function(code + "; return readyonceEngine()")(), rules = engine.load(JSON.parse(data));
+const compiled = JSON.parse(data), engine = new Function(code + "; return readyonceEngine")()(compiled.matching);
+const rules = engine.load(compiled);
 require("readline").createInterface({ input: process.stdin }).on("line", (line) => {
   const { start, unit, size } = JSON.parse(line);
   const log = Buffer.from((start + unit.repeat(size / unit.length + 1)).slice(0, size));

@@ -64,10 +64,10 @@ TURNS = (
 def engine(browser, code):
     """A page in which `engine` has loaded `rules[language]`."""
     page = browser.new_context().new_page()
-    page.evaluate(f"{code}; window.make = readyonceEngine")
+    page.evaluate(f"{code}; window.make = readyonceEngine; null")
     scripts = {language: diagnose.to_script(RULES, language) for language in LANGUAGES}
     shipped = {language: json.loads(text.partition(" = ")[2].rstrip(";\n")) for language, text in scripts.items()}
-    load = "data => { window.engine = make(); window.rules = { en: engine.load(data.en), zh: engine.load(data.zh) } }"
+    load = "data => { window.engine = make(data.en.matching); window.rules = { en: engine.load(data.en), zh: engine.load(data.zh) } }"
     page.evaluate(load, shipped)
     return page
 

@@ -34,7 +34,8 @@ CORPUS = Path(__file__).with_name("corpus")
 NODE = """
 const { readFileSync } = require("fs");
 const [code, data] = process.argv.slice(1).map((path) => readFileSync(path, "utf-8"));
-const engine = new Function(code + "; return readyonceEngine()")(), rules = engine.load(JSON.parse(data));
+const compiled = JSON.parse(data), engine = new Function(code + "; return readyonceEngine")()(compiled.matching);
+const rules = engine.load(compiled);
 require("readline").createInterface({ input: process.stdin }).on("line", (line) =>
   console.log(JSON.stringify(engine.diagnose(rules, Buffer.from(line, "base64"), "log", "en").json)));
 """

@@ -55,9 +55,9 @@
     /** Engine and rules come when somebody turns to the box, once. */
     const start = () => (started ??= Promise.all([script("diagnose.js"), script("rules.js")]).then(() => {
       rules = window.readyonceRules;
-      engine = readyonceEngine();
+      engine = readyonceEngine(rules.matching);
       loaded = engine.load(rules);
-      address = URL.createObjectURL(new Blob([`const engine = (${readyonceEngine})(); ${source}`], { type: "text/javascript" }));
+      address = URL.createObjectURL(new Blob([`const engine = (${readyonceEngine})(${JSON.stringify(rules.matching)}); ${source}`], { type: "text/javascript" }));
       worker = working();
       // The engine is compiled while nobody waits: on the text of the rules, cut into lines.
       const text = JSON.stringify(rules).replaceAll('"', "\n").repeat(4);

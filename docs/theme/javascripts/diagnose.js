@@ -1,93 +1,57 @@
 /* The engine of the page Diagnose: scripts/readyonce/diagnose/engine.py once more, for a browser. Pure functions, no page, no
    network. One function holds everything, so that its own text can be handed to a worker.
 
+   `matching` is that of the rules: patterns, words and limits, which both engines have from scripts/readyonce/diagnose/matching.toml.
+
    A log is handled as a string with one character for each byte, so that positions and limits are those of Python. */
 
 // biome-ignore lint/correctness/noUnusedVariables: diagnose-page.js calls it
-function readyonceEngine() {
+function readyonceEngine(matching) {
   "use strict";
 
-  const WHOLE = 1 << 20, REACH = 1500, HEAD = 8, NEXT = 9, TRIES = 16, AROUND = 3, NEAR = 4096, SHOWN = 2000;
-  const TYPED_IN = 64 << 10, LEAD = 40, PART_OF = 20, BETWEEN = 120;
+  const { WHOLE, REACH, HEAD, NEXT, TRIES, AROUND, NEAR, SHOWN, TYPED_IN, LEAD, PART_OF, BETWEEN, DIGITS, LEADING, QUOTED } = matching.limits;
+  const { ENDINGS, ENTITIES, HANDS_ON } = matching.words;
   const encoder = new TextEncoder();
   const decoder = new TextDecoder("windows-1252"); // one character for each byte
   const bytes = (text) => decoder.decode(encoder.encode(text));
   const BYTE = new Map(Array.from(decoder.decode(Uint8Array.from({ length: 256 }, (_, byte) => byte)), (letter, byte) => [letter, byte]));
 
-  const COLOUR = /\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m/g;
-  const SPACES = new RegExp(["\u00a0", "\u3000", "\u200b", "\ufeff", "\u2502"].map(bytes).join("|"), "g");
-  const QUOTES = new RegExp(["\u2018", "\u2019", "\u201c", "\u201d"].map(bytes).join("|"), "g");
-  // How pages in HTML write what they would take for markup, once or several times over; and what it stands for.
-  const ENTITY = /&(?:amp;){0,3}(amp|lt|gt|quot|apos|nbsp|#0{0,4}[0-9]{2,3}|#[xX]0{0,4}[0-9a-fA-F]{2});/g;
-  const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: " " };
-  const TIME = "[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?";
-  const PREFIX = new RegExp(
-    "^(?:[ \\t>#|]" +
-      "|\\[(?:rank|default)[0-9]{1,5}\\]:?" +
-      "|\\[[0-9]{1,4},[0-9]{1,5}\\]<std(?:out|err)>:?" +
-      "|\\([A-Za-z_]{1,40} pid=[0-9]{1,9}[^)\\n]{0,60}\\)" +
-      "|\\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]" + TIME + "\\]?(?: -)?" +
-      "|\\[?" + TIME + "\\]?" +
-      "|\\[?(?:INFO|WARNING|ERROR|CRITICAL)\\]?(?=[ :-]):?(?: -)?" +
-      "|[0-9]{1,4}:(?=[ \\t])" +
-      "|[A-Za-z0-9_.-]{1,40} {1,4}\\|" +
-      "|E {2,8})+"
-  );
+  const pattern = (name, flags) => new RegExp(bytes(matching.patterns[name]), flags);
+  const atStart = (name) => new RegExp(`^(?:${bytes(matching.patterns[name])})`);
+  const anyOf = (words) => new RegExp(words.map(bytes).join("|"), "g");
+  const SPACES = anyOf(matching.words.SPACES), QUOTES = anyOf(matching.words.QUOTES);
+  const COLOUR = pattern("COLOUR", "g");
+  const ENTITY = pattern("ENTITY", "g");
+  const PREFIX = atStart("PREFIX");
+  const EXCEPTION = atStart("EXCEPTION");
+  const NAME = pattern("NAME", "g");
+  const WORD = atStart("WORD");
+  const COMPLAINT = atStart("COMPLAINT");
+  const SENTENCE = pattern("SENTENCE");
+  const LEVELS = pattern("LEVELS");
+  const CODE = pattern("CODE");
+  const PROSE = pattern("PROSE", "g");
+  const CLAUSE = pattern("CLAUSE");
+  const SENTENCE_END = pattern("SENTENCE_END");
+  const SOFT = pattern("SOFT");
+  const SAYS = pattern("SAYS");
+  const RANK = pattern("RANK");
+  const JSON_STRING = atStart("JSON_STRING");
+  const LOGGED = pattern("LOGGED", "g");
+  const BAR = pattern("BAR");
+  const TYPED = pattern("TYPED");
+  const LISTED = atStart("LISTED");
+  const STRING = atStart("STRING");
+  const OPEN = pattern("OPEN");
+  const COLON = pattern("COLON", "g");
+  const CUT = pattern("CUT", "g");
+  const FRAME = pattern("FRAME", "g");
+  const SECTION = atStart("SECTION");
+  const MARK = pattern("MARK");
+  const CLOSING = pattern("CLOSING");
+  const UNSEEN = pattern("UNSEEN", "g");
   const isDeleted = (code) => code <= 32 || code === 34 || code === 39 || code === 96 || code === 127;
   const ALL_DELETED = /[\x00-\x20"'`\x7f]+/g;
-  const ENDINGS = ["Error", "Exception", "Interrupt", "Expired", "Timeout"]; // with which the name of an exception ends
-  const EXCEPTION = new RegExp(`^[A-Za-z0-9_.]{0,120}(?:${ENDINGS.join("|")})(?::|$)`);
-  // The same as it stands in a line, behind whatever a launcher, a logger or a person put before it.
-  const NAME = new RegExp(`(?<![A-Za-z0-9_.])[A-Za-z0-9_.]{0,120}(?:${ENDINGS.join("|")})(?=(?:\\([A-Za-z0-9_.]{1,60}\\))?[ \\t]*(?::(?!:)|$))`, "g");
-  // Such a word alone, or with a number: a heading, a column, a measure.
-  const WORD = new RegExp(`^(?:${ENDINGS.join("|")})[: \\t]*(?:[0-9.,e+%-]{1,20}|[Nn]one|[Nn]ull|nan)?[ \\t]*$`);
-  // A line that begins with a word for an error, behind a program's name at most; and words that make a sentence.
-  const COMPLAINT = new RegExp(
-    bytes(
-      "^[.]{0,3} ?(?:[A-Za-z0-9_./-]{1,60}(?::[0-9]{1,6}){0,2}: )?" +
-        "(?:[\\[<(]?(?:(?:[Ff]atal|FATAL) )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL)[\\])>]?|(?:运行|执行)(?:中|时)?(?:报错|出错)|报错|错误|出错)" +
-        "(?:信息|如下)?[ \\t]{0,4}(?:[:|-]|：|(?<=\\])|(?<=>))[ \\t]{0,4}"
-    )
-  );
-  const SENTENCE_IN = /[A-Za-z]{2,40}[,;]? {1,4}[A-Za-z]{2}|[^\x00-\x7f]{12}/, LEVELS = /ERROR|CRITICAL/;
-  const CODE = /(?:^|[^A-Za-z0-9_])(?:except|class|raises?|catch|throws?|case)$/;
-  const PROSE = /(?:^|(?<=[ \t(]))[a-z]{2,20}(?=[ \t,.]|$)/g;
-  const CLAUSE = new RegExp(`[:\\])]|${bytes("：")}`), SENTENCE = new RegExp(`\\||${CLAUSE.source}`); // behind which another clause begins
-  const SOFT = /import|optional|[Cc]aught|[Rr]etr|[Ss]kip|[Ff]all(?:ing)? back|[Dd]isabl|[Ii]gnor|[Ww]arn|WARN|unavailable|not available|deprecated/;
-  const SAYS = new RegExp(`[Ee]rror|ERROR|[Ee]xception|[Cc]rash|[Tt]raceback|${["报错", "错误", "异常", "如下"].map(bytes).join("|")}`);
-  const RANK = /(?<![A-Za-z_])(?:[Rr]ank|default|mpirank)[ :]{0,2}([0-9]{1,5})|^[ \t]*([0-9]{1,4}):(?![0-9])/;
-  const UNSEEN = /[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffd]/g;
-  const JSON_STRING = /^(?:[^"\\]|\\[^n])*/;
-  // A number that training logs, in small letters: its name, the name's last word, and the value.
-  const LOGGED = new RegExp(
-    "(?<![a-z_/])((?:(?:train(?:ing)?[ _/]?|step[ _]?|total[ _]?|batch[ _]?|avg[ _]?|mean[ _]?|lm ?)?(loss)(?:_step|_epoch)?" +
-      "|(?:global[ _]?)?(grad(?:ient)?[ _]?norm|gnorm)|(learning[ _]?rate|lr)))[\"']?" +
-      "[ \\t]{0,8}(?:[:=|]|is)?[ \\t]{0,20}[\"']?(?:\\[|tensor\\(\\[?)?" +
-      "(-?[0-9]{1,20}(?:\\.[0-9]{0,20})?(?:e[+-]?[0-9]{1,3})?|nan|-?inf)(?:inity)?(?:\\.0+)?(?![0-9a-z.:=_])",
-    "g"
-  );
-  const BAR = /([0-9]{1,12}\/[0-9]{1,12}) \[/; // the step that a progress bar shows
-  const DIGITS = 4; // of a number of which it can be said that it does not change
-  const LEADING = 600, QUOTED = 300;
-  const TYPED = /[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\(["'])$/;
-  const LISTED = /^(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$/;
-  const STRING = /^[bfruBFRU]{0,2}(["'])/;
-  const OPEN = /[ (,=]f(["'])(?:(?!\1).)*$/; // a string of Python's that is formatted, and still open
-  const CUT = /,line[0-9]{1,6},in|\.py:[0-9]{1,6}in[A-Za-z_<]/g; // a frame alone, and none of a stack that py-spy or faulthandler writes
-  // A frame of a traceback, as Python and as IPython print it, without white space; and one that only hands on what it was given.
-  const FRAME = /,line[0-9]|(?<=\.py):[0-9]{1,6},in/g;
-  const HANDS_ON = "torch/nn/functional.py";
-  const COLON = new RegExp(`:|${bytes("：")}`, "g");
-  // A line that names a section of Markdown, of HTML or of plain text: marks, numbers and pictures; the name; what ends it.
-  const SECTION = new RegExp(
-    bytes(
-      "^((?:[-+*_.()0-9 \\t]|<[a-z0-9]{1,8}>|\\xf0[^ -~]{3}|[\\xe2\\xef][^ -~]{2}|【){0,24})" +
-        "((?:(?!\\*\\*|__|</|】|：)[^:]){2,60})" +
-        "((?:[*_: \\t]|</[a-z0-9]{1,8}>|】|：){0,16})"
-    )
-  );
-  const MARK = new RegExp(bytes("[*_]{2}|<(?:b|strong|h[1-6])>|【"));
-  const CLOSING = new RegExp(`(?:[.,:;!?]|${["。", "，", "！", "？", "…"].map(bytes).join("|")})+$`);
 
   const squeeze = (text) => text.replace(ALL_DELETED, "");
   const encoded = (text) => Uint8Array.from(text, (letter) => BYTE.get(letter));
@@ -381,7 +345,7 @@ function readyonceEngine() {
   function complaintIn(form, rules, index) {
     const piece = form.pieces[index], prefix = form.prefixes[index], word = COMPLAINT.exec(piece);
     const said = piece.slice(word ? word[0].length : 0).slice(0, QUOTED);
-    if (!(word || LEVELS.test(prefix)) || !SENTENCE_IN.test(said) || SOFT.test(said) || said.startsWith("=")) return null;
+    if (!(word || LEVELS.test(prefix)) || !SENTENCE.test(said) || SOFT.test(said) || said.startsWith("=")) return null;
     if (writtenOf(form, rules, index)) return null;
     const rank = RANK.exec(prefix);
     return [decoded(piece.slice(0, QUOTED)), rank ? (rank[1] ?? rank[2]) : null];
@@ -403,7 +367,7 @@ function readyonceEngine() {
     if (CODE.test(before.slice(-40)) || LISTED.test(before) || rules.guides.some(spoken) || rules.notes.some(spoken)) return false;
     if (/["'`]$/.test(before)) return !quoted(withoutEnd(before.slice(0, -1)), before.slice(-1), text, true);
     if (SOFT.test(before.slice(-400))) return false; // it speaks of something that may be missing
-    const sentence = before.slice(-400).split(SENTENCE).pop(); // nothing, where a colon stands before the exception
+    const sentence = before.slice(-400).split(SENTENCE_END).pop(); // nothing, where a colon stands before the exception
     return (sentence.match(PROSE) || []).length < 2 || SAYS.test(sentence);
   }
 

@@ -2,14 +2,15 @@
 
 Everything works on bytes and on literal strings. A log is cut into pieces (its lines, without rank prefixes, colours and
 quote marks), and the pieces are joined without white space: so a wrap in the middle of a word, any number of spaces and
-any prefix vanish, and every position leads back to its line. docs/theme/javascripts/diagnose.js does the same in a browser;
-the tests hold the two against each other.
+any prefix vanish, and every position leads back to its line. docs/theme/javascripts/diagnose.js does the same in a browser,
+with the same patterns, words and limits, which stand in matching.toml; the tests hold the two against each other.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import tomllib
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, islice, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from readyonce.data.project import Language
@@ -24,116 +26,85 @@ from readyonce.data.project import Language
 if TYPE_CHECKING:
     from ahocorasick_rs import BytesAhoCorasick
 
-REACH = 1500  # how far apart the literals of one wording may stand, without white space
-HEAD = 8  # a literal is looked for by its first letters
+
+def _matching() -> dict[str, dict[str, Any]]:
+    """The tables of `matching.toml`, each pattern in one piece."""
+    tables = tomllib.loads(Path(__file__).with_name("matching.toml").read_text(encoding="utf-8"))
+    pieces = {"ENDINGS": f"(?:{'|'.join(tables['words']['ENDINGS'])})"}
+    for name, parts in tables["patterns"].items():
+        whole = "".join(parts)
+        for other in ("TIME", "ENDINGS", "CLAUSE"):
+            whole = whole.replace(f"<{other}>", pieces.get(other, ""))
+        pieces[name] = whole
+    return tables | {"patterns": pieces}
+
+
+def _pattern(name: str) -> re.Pattern[bytes]:
+    return re.compile(MATCHING["patterns"][name].encode())
+
+
+MATCHING = _matching()  # the browser has it with the rules
+_WORDS, _LIMITS = MATCHING["words"], MATCHING["limits"]
+WHOLE: int = _LIMITS["WHOLE"]
+REACH: int = _LIMITS["REACH"]
+HEAD: int = _LIMITS["HEAD"]
+NEXT: int = _LIMITS["NEXT"]
+TRIES: int = _LIMITS["TRIES"]
+AROUND: int = _LIMITS["AROUND"]
+NEAR: int = _LIMITS["NEAR"]
+SHOWN: int = _LIMITS["SHOWN"]
+TYPED_IN: int = _LIMITS["TYPED_IN"]
+LEAD: int = _LIMITS["LEAD"]
+PART_OF: int = _LIMITS["PART_OF"]
+BETWEEN: int = _LIMITS["BETWEEN"]
+DIGITS: int = _LIMITS["DIGITS"]
+LEADING: int = _LIMITS["LEADING"]
+QUOTED: int = _LIMITS["QUOTED"]
 SHORT = 8  # letters up to which a literal is not halved
-NEXT = 9  # in how many of the next lines a literal may go on: as many ranks may write in between
-TRIES = 16  # how often, for the second literal and those after it
-WHOLE = 1 << 20  # up to this size a log is read as one; above, only the parts that can matter
 BLOCK, PART = 512 << 10, 16 << 10
 RUN = 8  # so many parts in a row are read as one
 MARGIN, RIM = 32 << 10, 8 << 10  # what is read around them; what begins in the rim is left to the neighbours
-NEAR = 4096  # bytes of its line that are looked at on either side of an error's text, where few decide
-SHOWN = 2000  # bytes of a line that are shown
 ORDINARY = 64  # parts with half a literal, after which a log is taken to have it in its ordinary lines
-AROUND = 3  # lines shown before and after the winning one
-TYPED_IN = (
-    64 << 10
-)  # up to this size a text is looked through for parts of errors, line by line; above, its exception only
-LEAD, PART_OF, BETWEEN = (
-    40,
-    20,
-    120,
-)  # letters before a part of an error, at least of it, and between two of its literals
 
-_COLOUR = re.compile(
-    rb"\x1b\[[0-?]{0,32}[ -/]{0,4}[@-~]|\x1b\][^\x07\x1b\n]{0,256}(?:\x07|\x1b\\)?|\^?\[\[?[0-9;]{1,8}m"
-)
-_SPACES = ("\u00a0", "\u3000", "\u200b", "\ufeff", "\u2502")
-_QUOTES = ("\u2018", "\u2019", "\u201c", "\u201d")
-# How pages in HTML write what they would take for markup, once or several times over; and what it stands for.
-_ENTITY = re.compile(rb"&(?:amp;){0,3}(amp|lt|gt|quot|apos|nbsp|#0{0,4}[0-9]{2,3}|#[xX]0{0,4}[0-9a-fA-F]{2});")
-_ENTITIES = {b"amp": b"&", b"lt": b"<", b"gt": b">", b"quot": b'"', b"apos": b"'", b"nbsp": b" "}
-_TIME = rb"[0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
-_PREFIX = re.compile(
-    rb"(?:[ \t>#|]"
-    rb"|\[(?:rank|default)[0-9]{1,5}\]:?"
-    rb"|\[[0-9]{1,4},[0-9]{1,5}\]<std(?:out|err)>:?"
-    rb"|\([A-Za-z_]{1,40} pid=[0-9]{1,9}[^)\n]{0,60}\)"
-    rb"|\[?[0-9]{4}-[0-9]{2}-[0-9]{2}[ T]" + _TIME + rb"\]?(?: -)?"
-    rb"|\[?" + _TIME + rb"\]?"
-    rb"|\[?(?:INFO|WARNING|ERROR|CRITICAL)\]?(?=[ :-]):?(?: -)?"
-    rb"|[0-9]{1,4}:(?=[ \t])"
-    rb"|[A-Za-z0-9_.-]{1,40} {1,4}\|"
-    rb"|E {2,8})+"
-)
+_SPACES, _QUOTES = tuple(_WORDS["SPACES"]), tuple(_WORDS["QUOTES"])
+_HANDS_ON = _WORDS["HANDS_ON"].encode()
+_ENTITIES: dict[bytes, bytes] = {name.encode(): letter.encode() for name, letter in _WORDS["ENTITIES"].items()}
 _DELETED = bytes(range(33)) + b"\"'`\x7f"
-ENDINGS = rb"(?:Error|Exception|Interrupt|Expired|Timeout)"  # with which the name of an exception ends
-_ENDING = re.compile(ENDINGS)
-_EXCEPTION = re.compile(rb"[A-Za-z0-9_.]{0,120}" + ENDINGS + rb"(?::|$)")
-# The same as it stands in a line, behind whatever a launcher, a logger or a person put before it.
-_NAME = re.compile(
-    rb"(?<![A-Za-z0-9_.])[A-Za-z0-9_.]{0,120}" + ENDINGS + rb"(?=(?:\([A-Za-z0-9_.]{1,60}\))?[ \t]*(?::(?!:)|$))"
-)
-# Such a word alone, or with a number: a heading, a column, a measure.
-_WORD = re.compile(ENDINGS + rb"[: \t]*(?:[0-9.,e+%-]{1,20}|[Nn]one|[Nn]ull|nan)?[ \t]*$")
-# A line that begins with a word for an error, behind a program's name at most; and words that make a sentence.
-_COMPLAINT = re.compile(
-    (
-        r"[.]{0,3} ?(?:[A-Za-z0-9_./-]{1,60}(?::[0-9]{1,6}){0,2}: )?"
-        r"(?:[\[<(]?(?:(?:[Ff]atal|FATAL) )?(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL)[\])>]?|(?:运行|执行)(?:中|时)?(?:报错|出错)|报错|错误|出错)"
-        r"(?:信息|如下)?[ \t]{0,4}(?:[:|-]|：|(?<=\])|(?<=>))[ \t]{0,4}"
-    ).encode()
-)
-_SENTENCE = re.compile(rb"[A-Za-z]{2,40}[,;]? {1,4}[A-Za-z]{2}|[^\x00-\x7f]{12}")
-_LEVELS = re.compile(rb"ERROR|CRITICAL")
-_CODE = re.compile(rb"(?:^|[^A-Za-z0-9_])(?:except|class|raises?|catch|throws?|case)$")
-_PROSE = re.compile(rb"(?:^|(?<=[ \t(]))[a-z]{2,20}(?=[ \t,.]|$)")
-_CLAUSE = rb"[:\])]|" + "：".encode()  # behind which another clause begins
-_SOFT = re.compile(
-    rb"import|optional|[Cc]aught|[Rr]etr|[Ss]kip|[Ff]all(?:ing)? back|[Dd]isabl|[Ii]gnor|[Ww]arn|WARN|unavailable|not available|deprecated"
-)
-_SAYS = re.compile(
-    rb"[Ee]rror|ERROR|[Ee]xception|[Cc]rash|[Tt]raceback|"
-    + b"|".join(map(str.encode, ("报错", "错误", "异常", "如下")))
-)
-_RANK = re.compile(rb"(?<![A-Za-z_])(?:[Rr]ank|default|mpirank)[ :]{0,2}([0-9]{1,5})|^[ \t]*([0-9]{1,4}):(?![0-9])")
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ufffd]")
-_JSON_STRING = re.compile(rb'(?:[^"\\]|\\[^n])*')
-# A number that training logs, in small letters: its name, the name's last word, and the value.
-_LOGGED = re.compile(
-    rb"(?<![a-z_/])((?:(?:train(?:ing)?[ _/]?|step[ _]?|total[ _]?|batch[ _]?|avg[ _]?|mean[ _]?|lm ?)?(loss)(?:_step|_epoch)?"
-    rb"|(?:global[ _]?)?(grad(?:ient)?[ _]?norm|gnorm)|(learning[ _]?rate|lr)))[\"']?"
-    rb"[ \t]{0,8}(?:[:=|]|is)?[ \t]{0,20}[\"']?(?:\[|tensor\(\[?)?"
-    rb"(-?[0-9]{1,20}(?:\.[0-9]{0,20})?(?:e[+-]?[0-9]{1,3})?|nan|-?inf)(?:inity)?(?:\.0+)?(?![0-9a-z.:=_])"
-)
-_BAR = re.compile(rb"([0-9]{1,12}/[0-9]{1,12}) \[")  # the step that a progress bar shows
-DIGITS = 4  # of a number of which it can be said that it does not change
-LEADING = 600  # letters in which an exception's name begins
-QUOTED = 300  # letters of it that an answer quotes
-_TYPED = re.compile(rb"[A-Za-z0-9_.]{0,120}(?:Error|Exception|Warning)(?::[ \t]*|\([\"'])$")
-_LISTED = re.compile(rb"(?:[-+]|\*{1,2}|[0-9]{1,2}[.)]|Q[0-9]{0,3}[:.])$")
-_STRING = re.compile(rb"[bfruBFRU]{0,2}([\"'])")
 _OPENING = (b'"', b"'")
 _RAISED = (b"raise ", b"warnings.warn(")
-_OPEN = re.compile(rb"[ (,=]f([\"'])(?:(?!\1).)*$")  # a string of Python's that is formatted, and still open
-_COLON = re.compile(b":|" + "：".encode())
-# A frame of a traceback alone, as Python and as rich print it, and none of a stack that py-spy or faulthandler writes.
-_CUT = re.compile(rb",line[0-9]{1,6},in|\.py:[0-9]{1,6}in[A-Za-z_<]")
-# A frame of a traceback, as Python and as IPython print it, without white space; and one that only hands on what it was given.
-_FRAME = re.compile(rb",line[0-9]|(?<=\.py):[0-9]{1,6},in")
-_HANDS_ON = b"torch/nn/functional.py"
-# A line that names a section of Markdown, of HTML or of plain text: marks, numbers and pictures; the name; what ends it.
-_SECTION = re.compile(
-    (
-        r"((?:[-+*_.()0-9 \t]|<[a-z0-9]{1,8}>|\xf0[^ -~]{3}|[\xe2\xef][^ -~]{2}|【){0,24})"
-        r"((?:(?!\*\*|__|</|】|：)[^:]){2,60})"
-        r"((?:[*_: \t]|</[a-z0-9]{1,8}>|】|：){0,16})"
-    ).encode()
-)
-_MARK = re.compile("[*_]{2}|<(?:b|strong|h[1-6])>|【".encode())
-_CLOSING = re.compile(b"(?:[.,:;!?]|" + b"|".join(char.encode() for char in "。，！？…") + b")+$")
+ENDINGS = MATCHING["patterns"]["ENDINGS"].encode()
+_ENDING = re.compile(ENDINGS)
 _GAP = re.compile(b"[" + re.escape(_DELETED) + b"]*")
+_UNSEEN = re.compile(MATCHING["patterns"]["UNSEEN"])  # of text
+_COLOUR = _pattern("COLOUR")
+_ENTITY = _pattern("ENTITY")
+_PREFIX = _pattern("PREFIX")
+_EXCEPTION = _pattern("EXCEPTION")
+_NAME = _pattern("NAME")
+_WORD = _pattern("WORD")
+_COMPLAINT = _pattern("COMPLAINT")
+_SENTENCE = _pattern("SENTENCE")
+_LEVELS = _pattern("LEVELS")
+_CODE = _pattern("CODE")
+_PROSE = _pattern("PROSE")
+_CLAUSE = _pattern("CLAUSE")
+_SENTENCE_END = _pattern("SENTENCE_END")
+_SOFT = _pattern("SOFT")
+_SAYS = _pattern("SAYS")
+_RANK = _pattern("RANK")
+_JSON_STRING = _pattern("JSON_STRING")
+_LOGGED = _pattern("LOGGED")
+_BAR = _pattern("BAR")
+_TYPED = _pattern("TYPED")
+_LISTED = _pattern("LISTED")
+_STRING = _pattern("STRING")
+_OPEN = _pattern("OPEN")
+_COLON = _pattern("COLON")
+_CUT = _pattern("CUT")
+_FRAME = _pattern("FRAME")
+_SECTION = _pattern("SECTION")
+_MARK = _pattern("MARK")
+_CLOSING = _pattern("CLOSING")
 
 
 def squeeze(text: bytes) -> bytes:
@@ -408,7 +379,7 @@ class _Form:
             return True
         if bare[-1:] and bare[-1:] in b"\"'`":
             return _quoted(bare[:-1].rstrip(b" \t"), bare[-1:], behind, bool(typed) or wording.typed)
-        clause = re.split(_CLAUSE, bare[-400:])[-1]
+        clause = _CLAUSE.split(bare[-400:])[-1]
         return not (typed or wording.typed) and wording.all[0][:1].isupper() and len(_PROSE.findall(clause)) >= 2
 
     def section(self, index: int) -> tuple[bytes, bytes, bool] | None:
@@ -584,7 +555,7 @@ def _raised(before: bytes, text: bytes, spoken: Iterable[bytes]) -> bool:
         return not _quoted(before[:-1].rstrip(b" \t"), before[-1:], text, typed=True)
     if _SOFT.search(before[-400:]):  # it speaks of something that may be missing
         return False
-    sentence = re.split(rb"\||" + _CLAUSE, before[-400:])[-1]  # nothing, where a colon stands before the exception
+    sentence = _SENTENCE_END.split(before[-400:])[-1]  # nothing, where a colon stands before the exception
     return len(_PROSE.findall(sentence)) < 2 or bool(_SAYS.search(sentence))
 
 

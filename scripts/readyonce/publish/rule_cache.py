@@ -173,7 +173,7 @@ def _compile_listing(known: Catalog) -> str:
     return json.dumps(texts | {"json": api.to_json(api.incidents_json(known))}, ensure_ascii=False)
 
 
-RULES = Compiled("rules.json", _compile_rules, ["rules/diagnose.py"], ["diagnose.yml"])
+RULES = Compiled("rules.json", _compile_rules, ["rules/diagnose.py", "diagnose/matching.toml"], ["diagnose.yml"])
 LINT = Compiled(
     "lint.json",
     _compile_lint,

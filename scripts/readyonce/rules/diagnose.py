@@ -10,6 +10,7 @@ from readyonce.data.catalog import Catalog, Incident
 from readyonce.data.markup import without_links
 from readyonce.data.project import LANGUAGES, Language
 from readyonce.data.schema import FamilyFile, Question
+from readyonce.diagnose.engine import MATCHING
 
 
 def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = None) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def compile_rules(catalog: Catalog, site: str | None = None, repo: str | None = 
         ],
         "frameworks": frameworks.compiled(catalog),
         "strategies": {name: marks.model_dump() for name, marks in general.strategies.items()},
+        "matching": MATCHING,
         "launcher": general.launcher,
         "launcherErrors": general.launcher_errors,
         "consequences": general.consequences,
