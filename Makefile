@@ -11,6 +11,11 @@ alone = || { test $$? = 1 && echo "What failed, once more, alone:" && \
 # What the change since the base calls for, and a sample of the rest; `tests/support/selection.py` says how.
 changed = $(if $(ALL)$(ONLY),,SELECT=changed)
 
+# A folder below tests/, or a package by its name.
+only = $(foreach name,$(ONLY),$(or $(wildcard packages/$(name)/tests),tests/$(name)))
+
+CODE := scripts packages tests conftest.py
+
 # A container image may forbid it; but who runs a thousand commands wants what Python compiled to be kept.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -28,17 +33,17 @@ site: .venv/site.stamp ## build the wiki once, into site/
 install: .venv/tests.stamp ## install all that runs and tests need (torch, DeepSpeed, transformers); run nothing
 
 quick: .venv/quick.stamp ## in four or five minutes: format, and what needs no torch, no browser, no network, no site
-	@$(BIN)/ruff check scripts tests
-	@$(BIN)/ruff format --check scripts tests
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit
 
-test: lint packages ## build the wiki and run what the change calls for; ALL=1: every test; ONLY="runs site": those of a folder
-	@$(changed) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(addprefix tests/,$(ONLY)) \
-		$(call alone,$(addprefix tests/,$(ONLY)))
+test: lint packages ## build the wiki and run what the change calls for; ALL=1: every test; ONLY="runs guard": those of a folder or a package
+	@$(changed) $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(only) \
+		$(call alone,$(only))
 
 lint: .venv/quick.stamp .venv/tests.stamp ## check the code, its format, its types and who imports whom
-	@$(BIN)/ruff check scripts tests
-	@$(BIN)/ruff format --check scripts tests
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/mypy
 	@PYTHONPATH=scripts $(BIN)/lint-imports --no-cache --no-logo
 	@$(BIN)/node tests/lighthouse/node_modules/@biomejs/biome/bin/biome lint --error-on-warnings

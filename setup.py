@@ -18,7 +18,7 @@ class WithData(build_py):
 
             rule_cache.write_data(ROOT, Path(self.build_lib) / "readyonce" / "packed")
             for script in ("readyonce_guard.py", "readyonce_compare.py"):
-                self.copy_file(str(ROOT / "snippets" / "guard" / script), self.build_lib)
+                self.copy_file(str(ROOT / "packages" / "guard" / script), self.build_lib)
 
 
 # Apart from what `readyonce render` writes to build/.

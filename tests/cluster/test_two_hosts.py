@@ -10,12 +10,13 @@ import time
 import pytest
 import two_hosts
 
+from readyonce.data import schema
 from support.fleet import triage
 from support.patience import PATIENCE
-from support.project import KNOWN, ROOT, TESTS
+from support.project import KNOWN, ROOT
 
-GUARD = ROOT / "snippets" / "guard" / "readyonce_guard.py"
-STALLS = TESTS / "guard" / "stalls.py"
+GUARD = ROOT / schema.GUARD
+STALLS = GUARD.parent / "tests" / "stalls.py"
 HUNG = {  # how → what is said of the ranks, eight of them, four on each host
     "skips": r"ranks 0-6 wait in `all_reduce` at F:\d+ in average; 3 .*\n  rank 7 waits in `barrier` at F:\d+ in train;",
     "fewer": r"ranks 0-6 stand in `Tensor.backward` at F:\d+ in train; 2 .*\n  rank 7 waits in `barrier` at F:\d+ in train;",

@@ -113,7 +113,7 @@ STORED = ("faults.json", "cost.json", "others.json", "traincheck.json", "command
 @pytest.mark.parametrize("name", [*STORED, "exceptions.yml", "missed.yml"])
 def test_changes_of_what_the_guard_showed(small, told, name):
     chance = random.Random(f"{SEED} {name}")
-    path = small / "snippets" / "guard" / name
+    path = small / "packages" / "guard" / name
     before = path.read_bytes()
     try:
         for _ in range(10):
@@ -123,7 +123,7 @@ def test_changes_of_what_the_guard_showed(small, told, name):
         for text in ("{", "7", '{"runs": {"RO-0005/none current": {}}}', "[" * 100_000):
             path.write_text(text, encoding="utf-8")
             code, said = told("check")
-            assert code == 1 and sound(said) and f"snippets/guard/{name}:" in said, said
+            assert code == 1 and sound(said) and f"packages/guard/{name}:" in said, said
         for command in ("render", "list"):  # they read the same, without the rules before it
             code, said = told(command)
             assert code == 0 or code == 1 and sound(said), said

@@ -46,7 +46,7 @@ def below(process: psutil.Process) -> dict[psutil.Process, str]:
 def test_ended_tests_leave_nothing(tmp_path, number):
     test = TEST.replace("NUMBER", str(int(number)))
     (tmp_path / "test_it.py").write_text(test, encoding="utf-8")
-    places = [str(TESTS), os.environ.get("PYTHONPATH", "")]
+    places = [str(TESTS), str(TESTS.parent), os.environ.get("PYTHONPATH", "")]
     options = ["-p", "conftest", "-p", "no:cacheprovider", "--basetemp", tmp_path / "below"]
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", *options, "test_it.py"],

@@ -108,7 +108,8 @@ def test_a_draw_keeps_to_its_budget_and_is_the_same_each_time():
         (["docs/en/decision.md", "snippets/RO-0001/incident.yml"], set(), {"lab", "guard", "triage", "book"}),
         (["scripts/readyonce/lab/processes.py"], {"lab", "guard", "canary", "cluster"}, {"triage"}),
         (["scripts/readyonce/triage/reading.py"], {"triage"}, {"lab", "guard"}),
-        (["snippets/guard/readyonce_guard.py"], {"guard"}, {"lab", "triage"}),
+        (["packages/guard/readyonce_guard.py"], {"guard", "compare", "browser"}, {"lab", "triage"}),
+        (["packages/guard/tests/stalls.py"], {"guard"}, {"lab", "compare", "browser"}),
         (["tests/support/fleet.py"], {"triage"}, {"lab", "guard"}),
         (["tests/runs/test_canary.py"], {"canary", "suite"}, {"lab", "guard"}),
     ],
@@ -147,7 +148,7 @@ def test_lanes_that_a_change_calls_for_are_run_as_far_as_the_budget_goes():
 
 
 def test_what_all_tests_share_calls_for_every_lane():
-    chosen = Selection(ROOT, "", "base", ["tests/conftest.py"])
+    chosen = Selection(ROOT, "", "base", ["conftest.py"])
     assert chosen.called.keys() == BY_CHANGE and not chosen.whole
 
 
@@ -192,7 +193,7 @@ def test_of_what_a_test_repeats_all_is_repeated_that_changed_and_one_that_is_dra
 
 def test_lanes_name_tests_that_are_there():
     for lane in Selection(ROOT, "", "base").lanes.values():
-        assert lane["tests"] and all((TESTS / test).is_file() for test in lane["tests"])
+        assert lane["tests"] and all((ROOT / test).is_file() for test in lane["tests"])
 
 
 def changed_to(monkeypatch, change) -> Selection:
@@ -310,16 +311,17 @@ def test_the_longest_page_of_each_kind_is_opened_and_each_other_at_some_commit()
 
 
 def test_suite_runs_what_was_chosen():
+    pytest_alone = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
     collected = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", "unit", "runs", "meta"],
+        [*pytest_alone, "--collect-only", "-q", "unit", "runs", "meta", "../packages"],
         cwd=TESTS,
         env=os.environ | {"SELECT": "changed", "READYONCE_BASE": "HEAD", "ALL": ""},
         capture_output=True,
         text=True,
     )
     assert collected.returncode == 0, collected.stdout + collected.stderr
-    files = set(re.findall(r"^(?:tests/)?([\w/]+\.py): ", collected.stdout, re.MULTILINE))
-    assert {"unit/test_check.py", "runs/test_runs.py"} <= files
+    files = set(re.findall(r"^([\w/]+\.py): ", collected.stdout, re.MULTILINE))
+    assert {"tests/unit/test_check.py", "tests/runs/test_runs.py"} <= files
     if not selection.git(ROOT, "status", "--porcelain").strip():
         assert not files & {test for lane in Selection.of(ROOT).lanes.values() for test in lane["tests"]}
 

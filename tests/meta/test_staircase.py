@@ -9,7 +9,7 @@ from importlib import metadata
 
 import pytest
 
-from support.project import ROOT, TESTS
+from support.project import ROOT, TESTS, suite
 from support.selection import imported
 
 UNIT = sorted((TESTS / "unit").glob("test_*.py"))
@@ -42,7 +42,7 @@ def absent() -> set[str]:
 
 
 def test_no_test_imports_a_test():
-    paths = [*TESTS.glob("*/*.py"), TESTS / "conftest.py"]
+    paths = suite()
     names = {path.stem for path in paths if path.name.startswith("test_")} | {"conftest"}
     assert len(names) > 40
     for path in paths:
@@ -51,7 +51,7 @@ def test_no_test_imports_a_test():
 
 
 def test_names_of_test_files_are_used_once():
-    names = [path.name for path in TESTS.glob("*/test_*.py")]
+    names = [path.name for path in suite() if path.name.startswith("test_")]
     assert len(names) == len(set(names)) and not [*TESTS.glob("test_*.py")]
 
 

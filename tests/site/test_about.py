@@ -41,7 +41,7 @@ def test_every_file_is_ours_or_named(published):
     ]
     theme = ROOT / "docs" / "theme"
     ours = {path.relative_to(theme).as_posix() for path in theme.rglob("*") if path.is_file()}
-    scripts = [path.name for path in (ROOT / "snippets" / "guard").glob("*.py")]
+    scripts = [path.name for path in (ROOT / "packages" / "guard").glob("*.py")]
     ours |= {f"{page}/{name}" for page in ("guard", "guard-compare") for name in scripts}
     ours = {name for name in ours if not fits(name, theirs)}
     shipped = {

@@ -61,7 +61,7 @@ def readyonce(site, tmp_path):
 @pytest.mark.parametrize("script", ["readyonce_guard.py", "readyonce_compare.py"])
 def test_the_wheel_carries_the_guard(site, script):
     """`from readyonce_guard import watch`; each stands in git once."""
-    assert (site / script).read_bytes() == (ROOT / "snippets" / "guard" / script).read_bytes()
+    assert (site / script).read_bytes() == (ROOT / "packages" / "guard" / script).read_bytes()
 
 
 def test_the_wheel_works_without_project_and_dependencies(readyonce):

@@ -18,6 +18,7 @@ from readyonce.data import catalog, facts, frameworks
 EPOCH = "1790000000"
 REPOSITORY = "https://forge.example.com/team/readyonce"
 TESTS = Path(__file__).resolve().parents[1]
+PACKAGES = TESTS.parent / "packages"  # each with its tests and its bench beside it
 ROOT = catalog.find_root()  # $READYONCE_ROOT, so that the sabotage tests can aim this suite at a copy
 KNOWN = catalog.load(ROOT)
 RUNS = [
@@ -60,8 +61,14 @@ def apart_at_most(script: str) -> float:
     return 0.004 if script.endswith(frameworks.ADAPTED) else 1e-6
 
 
+def suite() -> list[Path]:
+    """Each file of Python of the suite: below tests/, beside a package, and what they share."""
+    beside = (path for folder in ("tests", "bench") for path in PACKAGES.glob(f"*/{folder}/*.py"))
+    return sorted([*TESTS.rglob("*.py"), TESTS.parent / "conftest.py", *beside])
+
+
 def copy_of(root: Path, target: Path) -> Path:
-    for name in ("docs", "snippets", "scripts"):
+    for name in ("docs", "snippets", "scripts", "packages"):
         shutil.copytree(
             root / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
         )

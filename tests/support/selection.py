@@ -73,7 +73,8 @@ ELSEWHERE = [
     "scripts/readyonce/publish/*.css",
     "scripts/readyonce/pages/schema_docs.zh.yml",
     "scripts/readyonce/data/words.*.yml",
-    "tests/conftest.py",  # of each lane
+    "conftest.py",  # of each lane
+    "packages/**",
     "tests/unit/**",
     "tests/site/**",
     "tests/browser/**",
@@ -90,7 +91,6 @@ ELSEWHERE = [
     "tests/wild/**",
     "tests/lint/**",
     "tests/fleet/**",
-    "tests/guard/**",
     "tests/lighthouse/**",
     "tests/*.yml",
     "tests/permalinks.*",
@@ -185,7 +185,7 @@ class Selection:
     @cached_property
     def lane_of(self) -> dict[str, str]:
         """Each file of tests that is in a lane, from the root → its lane."""
-        return {f"tests/{test}": name for name, lane in self.lanes.items() for test in lane["tests"]} | {
+        return {test: name for name, lane in self.lanes.items() for test in lane["tests"]} | {
             RUNS: "stored runs",
             COMMANDS: "commands",
             OLDER: "older releases",
@@ -231,14 +231,14 @@ class Selection:
         for name, lane in self.lanes.items():
             if lane.get("seldom"):
                 continue
-            tests = [TESTS / test for test in lane["tests"]]
+            tests = [TESTS.parent / test for test in lane["tests"]]
             modules = {f"readyonce.{module}" for module in lane["modules"]}
             modules |= {upstream for module in modules for upstream in graph.find_upstream_modules(module)}
             files = {
                 f"scripts/{module.replace('.', '/')}{end}" for module in modules for end in (".py", "/__init__.py")
             }
             shared = {os.path.relpath(path, TESTS.parent) for test in tests for path in (test, *shared_by(test))}
-            wanted = ["tests/conftest.py", *shared, *files, *lane["files"]]
+            wanted = ["conftest.py", *shared, *files, *lane["files"]]
             if reason := next((path for path in self.changed if _matches(path, wanted)), None):
                 found[name] = reason
             elif self.unknown:

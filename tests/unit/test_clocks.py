@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from support.project import TESTS
+from support.project import suite
 
 FORBIDDEN = {
     name + end for name, end in (("wait_for_", "timeout"), ("network", "idle"), ("perf_", "counter"), ("free_", "port"))
@@ -30,7 +30,7 @@ def clocks(code: str) -> list[str]:
 
 
 def test_no_test_waits_for_a_clock():
-    files = [path for path in sorted(TESTS.rglob("*.py")) if path.relative_to(TESTS).parts[0] != "bench"]
+    files = [path for path in suite() if path.parent.name != "bench"]
     found = {str(path): clocks(path.read_text(encoding="utf-8")) for path in files}
     assert len(files) > 100 and not any(found.values()), {path: lines for path, lines in found.items() if lines}
 

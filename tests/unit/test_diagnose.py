@@ -48,7 +48,7 @@ from support.logs import (
     told,
 )
 from support.ordinary import ARGUMENTS, ERRORS, SURROUNDINGS
-from support.project import KNOWN, ROOT, TESTS, command, edit
+from support.project import KNOWN, ROOT, command, edit, suite
 
 LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.meta.look))]
 
@@ -287,7 +287,7 @@ def test_part_of_an_error(text, families):
 
 def test_ordinary_text_holds_no_part_of_an_error():
     """Source, notes and logs of other failures, in pieces as people paste; of the libraries: runs/test_libraries.py."""
-    paths = [*(ROOT / "scripts").rglob("*.py"), *TESTS.rglob("*.py"), ROOT / "README.md", ROOT / "LICENSE"]
+    paths = [*(ROOT / "scripts").rglob("*.py"), *suite(), ROOT / "README.md", ROOT / "LICENSE"]
     paths = [path for path in paths if path.name != "test_diagnose.py"]  # the texts above
     paths += [path for path in LOGS if read(path)[0]["kind"] in ("unknown", "wrapper-only")]
     assert pasted_in_pieces(paths) >= 2000

@@ -186,7 +186,7 @@ def test_word_that_no_run_tells(one, edited):
 
 
 def test_guard_stales_what_it_says_only(one, edited):
-    edited("snippets/guard/readyonce_guard.py", "\nimport ", "\nimport this\nimport ")
+    edited("packages/guard/readyonce_guard.py", "\nimport ", "\nimport this\nimport ")
     said = told(one)
     assert set(said) == {it for it in everywhere(one) if it.endswith("/current.json")}
     remedy = "Run `readyonce verify RO-0003 --environment current --guard --write`."
@@ -194,7 +194,7 @@ def test_guard_stales_what_it_says_only(one, edited):
 
 
 def test_new_runs_leave_what_is_told_of_the_stored_ones_as_old_as_it_is(one, edited):
-    edited("snippets/guard/readyonce_guard.py", "\nimport ", "\nimport this\nimport ")
+    edited("packages/guard/readyonce_guard.py", "\nimport ", "\nimport this\nimport ")
     known = catalog.load(one)
     incident = known.incidents["RO-0003"]
     stored = incident.evidence["current"]

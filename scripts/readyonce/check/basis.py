@@ -26,10 +26,10 @@ def article_without_incident(catalog: Catalog) -> Iterator[Problem]:
 
 
 def guard_record_unreadable(catalog: Catalog) -> Iterator[Problem]:
-    """A file of `snippets/guard/` that the guard's pages are made of is not what its program writes.
+    """A file of `packages/guard/` that the guard's pages are made of is not what its program writes.
 
     All tables of the guard rest on these files.
-    Remedy: run the program below `tests/` that writes the file, or take the file back from Git.
+    Remedy: run the program below `packages/guard/` that writes the file, or take the file back from Git.
     """
     for name in guard.STORED:
         try:

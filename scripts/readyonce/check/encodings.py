@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from readyonce.data.catalog import Catalog
+from readyonce.data.project import MADE_OF
 from readyonce.data.reading import Problem
 
 
@@ -37,7 +38,7 @@ def merge_left_unfinished(catalog: Catalog) -> Iterator[Problem]:
 
 def _files(catalog: Catalog) -> Iterator[Path]:
     root = catalog.root
-    places = (root.glob("*.md"), root.glob("*.yml"), (root / "docs").rglob("*.md"), (root / "snippets").rglob("*.*"))
-    for path in itertools.chain(*places):
+    made_of = ((root / name).rglob("*.*") for name in MADE_OF)
+    for path in itertools.chain(root.glob("*.md"), root.glob("*.yml"), (root / "docs").rglob("*.md"), *made_of):
         if path.is_file() and not path.is_symlink() and path.suffix != ".pyc":
             yield path

@@ -191,10 +191,10 @@ def evidence_is_stale(catalog: Catalog) -> Iterator[Problem]:
 
 
 def guard_run_unknown(catalog: Catalog) -> Iterator[Problem]:
-    """`snippets/guard/commands.json` names a run that is not stored.
+    """`packages/guard/commands.json` names a run that is not stored.
 
     A page would lead to a run that does not exist.
-    Remedy: run the program below `tests/` that writes the file, or take the file back from Git.
+    Remedy: run the program in `packages/guard/tests/` that writes the file, or take the file back from Git.
     """
     for name in (guard.stored(catalog, "commands.json") or {"runs": {}})["runs"]:
         run, _, environment = name.rpartition(" ")

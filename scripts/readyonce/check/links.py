@@ -20,7 +20,7 @@ def include_missing(catalog: Catalog) -> Iterator[Problem]:
     """A page includes a file or a section that does not exist.
 
     The page would not be built.
-    Remedy: mend the include; files are looked for in `snippets/`, among what is generated, and in the figures.
+    Remedy: mend the include; files are looked for in `snippets/` and `packages/`, among what is generated, and in the figures.
     """
     if (generated := made(catalog)) is None:
         return
@@ -35,7 +35,7 @@ def include_missing(catalog: Catalog) -> Iterator[Problem]:
                     leads_out = include.path.startswith("/") or ".." in include.path.split("/")
                     what = f"there is no {include.path} to include"
                     what = f"the include {include.path} leads out of its folder" if leads_out else what
-                    remedy = "It is looked for in snippets/, among what `readyonce render` writes, "
+                    remedy = "It is looked for in snippets/ and packages/, among what `readyonce render` writes, "
                     remedy += "and in docs/theme/figures/."
                     yield catalog.problem(page.path, include.line, what, remedy)
                     continue

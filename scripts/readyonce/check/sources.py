@@ -32,12 +32,13 @@ def made(catalog: Catalog) -> dict[str, str] | None:
     """The generated includes, of each what rules ask for: its ids, and marks of sections. None where none can be made, since
     something else has to be mended before.
 
-    Names, sections and ids are the same in both languages. All are made of what stands in `snippets/`.
+    Names, sections and ids are the same in both languages. All are made of what stands in `snippets/` and `packages/`.
     """
     if catalog.unsound:
         return None
     try:
-        digests = {path.name: kept.digest_of(path) for path in sorted((catalog.root / "snippets").iterdir())}
+        folders = (*sorted((catalog.root / "snippets").iterdir()), catalog.root / "packages")
+        digests = {path.name: kept.digest_of(path) for path in folders if path.exists()}
         return kept.answer(f"includes of {kept.digest(str(digests).encode())}", lambda: _marks(catalog, digests))
     except Exception:  # `check.problems` makes them once more where nothing else is found
         return None

@@ -15,7 +15,7 @@ import yaml
 
 from readyonce.data.catalog import Catalog, Incident
 from readyonce.data.kept import kept
-from readyonce.data.project import Language
+from readyonce.data.project import MADE_OF, Language
 from readyonce.data.reading import CatalogError, Problem, explain_yaml, parse_yaml
 
 if TYPE_CHECKING:
@@ -227,7 +227,8 @@ def fix_of(catalog: Catalog, incident: Incident) -> str:
 
 def places(root: Path, language: Language) -> list[Path]:
     """Where a page's includes are looked up, in this order; mkdocs.yml names the same folders."""
-    return [root / "snippets", root / "build" / "includes" / language, root / "docs" / "theme" / "figures" / language]
+    sources = (root / name for name in MADE_OF)
+    return [*sources, root / "build" / "includes" / language, root / "docs" / "theme" / "figures" / language]
 
 
 def find(include: Include, places: Iterable[Path]) -> Path | None:

@@ -546,7 +546,7 @@ def load(root: Path, only: str | None = None) -> Catalog:
     catalog = Catalog(root)
     snippets = root / "snippets"
     if only is None:
-        _refuse_links(catalog, snippets, root / "docs")
+        _refuse_links(catalog, *(root / name for name in ("docs", *project.MADE_OF)))
         if (path := snippets / "decision.yml").is_file():
             catalog.decision = read(catalog, path, DecisionFile)
         if (path := snippets / "tables.yml").is_file():
@@ -587,7 +587,7 @@ def _refuse_links(catalog: Catalog, *folders: Path) -> None:
         for place, below, files in os.walk(folder):
             for name in (*below, *files):
                 if os.path.islink(path := os.path.join(place, name)):
-                    catalog.problems.append(_link(catalog, Path(path), folder.name))
+                    catalog.problems.append(_link(catalog, Path(path)))
 
 
 def _load_incident(catalog: Catalog, folder: Path) -> None:
@@ -755,7 +755,7 @@ def understood(catalog: Catalog, path: Path, model: type[M], recorded: str = REC
     faults: Iterable[tuple[Keys | int, str, str]]
     try:
         if path.is_symlink():
-            raise CatalogError([_link(catalog, path, "snippets")])
+            raise CatalogError([_link(catalog, path)])
         found = _understood(catalog.text(path), path.suffix == ".json", model)
         assert isinstance(found, model)
         return found
@@ -805,5 +805,6 @@ def _add(catalog: Catalog, path: Path, where: Keys | int, what: str, remedy: str
     catalog.problems.append(catalog.problem(path, where, what, remedy))
 
 
-def _link(catalog: Catalog, path: Path, folder: str) -> Problem:
+def _link(catalog: Catalog, path: Path) -> Problem:
+    folder = path.relative_to(catalog.root).parts[0]
     return catalog.problem(path, 1, f"a symbolic link under {folder}/", "Put the file itself there.")

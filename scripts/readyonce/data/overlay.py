@@ -52,8 +52,8 @@ def compose(root: Path, folder: Path) -> Path:
 
 def shared(root: Path) -> Iterator[Path]:
     """Each file of the project that a wiki is made of."""
-    for name in (*SHARED, *(path.name for path in root.glob("mkdocs*.yml"))):
-        yield from _files(root / name)
+    for path in (*(root / name for name in SHARED), *root.glob("mkdocs*.yml"), *root.glob("packages/*/*.*")):
+        yield from _files(path)
 
 
 def as_named(problems: Iterable[Problem], tree: Path, folder: Path) -> list[Problem]:

@@ -13,6 +13,7 @@ from typing import Literal
 
 Language = Literal["en", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "zh")
+MADE_OF = ("snippets", "packages")  # what pages are made of, beside their own words
 INCIDENT_FOLDERS = "[A-Z]*-[0-9][0-9][0-9][0-9]"  # as a glob
 PACKED = Path(__file__).parents[1] / "packed"  # what a wheel carries of the project; `publish.rule_cache` writes it
 PROJECT = PACKED / "project.tar.xz"  # and the files that a wiki is made of

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from readyonce.data.project import MADE_OF
 from readyonce.data.terminal import printable
 
 if TYPE_CHECKING:
@@ -35,8 +36,8 @@ class Problem:
 
 
 def in_order(problems: Iterable[Problem]) -> list[Problem]:
-    """Each once, by file and line; what is under `snippets/` goes before the pages that are made of it."""
-    return sorted(set(problems), key=lambda problem: (not problem.file.startswith("snippets/"), problem))
+    """Each once, by file and line; what is under `snippets/` and `packages/` goes before the pages that are made of it."""
+    return sorted(set(problems), key=lambda problem: (not problem.file.startswith(MADE_OF), problem))
 
 
 class CatalogError(Exception):

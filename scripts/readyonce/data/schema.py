@@ -443,7 +443,7 @@ class Environment(Model):
         return self.world_size == 1 or self.hosts > 1
 
 
-GUARD = "snippets/guard/readyonce_guard.py"
+GUARD = "packages/guard/readyonce_guard.py"
 
 
 class Guard(Model):

@@ -23,6 +23,7 @@ from typing import Any
 
 from readyonce.data import catalog, inputs, project, scheduler
 from readyonce.data.catalog import Catalog, Incident
+from readyonce.data.schema import GUARD
 from readyonce.lab import processes, verify
 from readyonce.lab.processes import LabError
 from readyonce.lab.verify import Measured, Task, Wanted
@@ -194,9 +195,9 @@ def lack(state: str) -> str:
 
 
 def state_of(root: Path) -> str:
-    """A digest of what is run and of what runs it: `snippets/` without evidence, and this package as it was loaded."""
+    """A digest of what is run and of what runs it: `snippets/` without evidence, the guard, and this package as it was loaded."""
     digest = hashlib.sha256(_code().encode())
-    for path in _files(root / "snippets"):
+    for path in (*_files(root / "snippets"), *filter(Path.is_file, [root / GUARD])):
         digest.update(f"{path.relative_to(root).as_posix()}\0".encode() + path.read_bytes())
     return digest.hexdigest()
 

@@ -26,7 +26,7 @@ from readyonce.data import catalog as catalogs
 from readyonce.data import hashes
 from readyonce.data.catalog import Catalog
 from readyonce.data.project import write_whole
-from readyonce.data.schema import FirstGradient, Seen
+from readyonce.data.schema import GUARD, FirstGradient, Seen
 from readyonce.lab import cleanup, made_from, processes, venvs
 from readyonce.lab.processes import LabError
 
@@ -52,7 +52,7 @@ def gradient(root: Path, python: Path, script: str, *words: str) -> FirstGradien
 
     Raises `LabError` where they cannot be compared."""
     training = [*processes.torchrun(python, 2), _folder(root) / script, *words]
-    command = [python, root / "snippets" / "guard" / "readyonce_compare.py", "--", *training]
+    command = [python, (root / GUARD).with_name("readyonce_compare.py"), "--", *training]
     said = _said(command, python)
     if found := COMPARED.search(said):
         distance, ratio, noise, limit = map(float, found.groups())

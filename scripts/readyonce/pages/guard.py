@@ -24,10 +24,10 @@ NO_SITE = '"READYONCE_SITE", ""'
 ENVIRONMENT = "current"  # where the guard is run over everything
 
 STRATEGIES = {"ddp": "DDP", "zero-3": "ZeRO-3", "fsdp2": "FSDP2"}
-PRECISIONS = ("float32", "tf32", "bf16 autocast", "bf16")  # as tests/bench/guard_noise.py calls them
+PRECISIONS = ("float32", "tf32", "bf16 autocast", "bf16")  # as packages/guard/bench/noise.py calls them
 
 
-RECORDED = "A program below tests/ writes it: run that, or take the file back from Git."
+RECORDED = "A program below packages/guard/ writes it: run that, or take the file back from Git."
 
 RunName = Annotated[str, StringConstraints(pattern=r"^RO-[0-9]{4}/[^\s/]+$")]
 ScriptRun = Annotated[str, StringConstraints(pattern=r"^\S+ \S+$")]  # a file and a variant

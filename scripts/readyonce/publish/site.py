@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 from readyonce.check import check
 from readyonce.data import catalog, history, links, project, reading
 from readyonce.data.inputs import Unusable
-from readyonce.data.project import Language
+from readyonce.data.project import MADE_OF, Language
 from readyonce.data.terminal import printable
 from readyonce.publish import book, csp, postprocess, render
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 CONFIG: dict[Language, str] = {"en": "mkdocs.yml", "zh": "mkdocs.zh.yml"}
 OFFLINE: dict[Language, str] = {"en": "mkdocs.offline.yml", "zh": "mkdocs.offline.zh.yml"}
 TAKE_ALONG = (*book.EDITIONS, "offline")
-WATCHED = ("docs", "snippets", *CONFIG.values())
+WATCHED = ("docs", *MADE_OF, *CONFIG.values())
 # In a folder on disk nothing asks for these.
 NOT_OFFLINE = ("404.html", "sitemap.xml", "sitemap.xml.gz", "search/search_index.json")
 
@@ -160,7 +160,7 @@ class Part:
 
 def _pages(root: Path, name: str, config: str, language: Language, downloads: list[str]) -> Part:
     inputs = [root / name for name in ("requirements.txt", "docs/zh-terms.txt", *CONFIG.values(), *OFFLINE.values())]
-    for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", "snippets"):
+    for folder in (f"docs/{language}", "docs/theme", f"build/includes/{language}", *MADE_OF):
         inputs += sorted(
             path for path in (root / folder).rglob("*") if path.is_file() and "__pycache__" not in path.parts
         )

@@ -19,8 +19,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
 
 os.environ.setdefault("ACCELERATE_USE_CPU", "true")
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
 import readyonce_guard
 from readyonce_guard import GuardError, replay, watch
 
@@ -384,7 +384,7 @@ def deepspeeds_own_assertion_speaks():
         ("RO-0001/zero.py", "zero2-twice-reentrant-small-bucket-accumulate-1", "has already been reduced"),
         ("RO-0001/zero.py", "zero3-twice-reentrant-default-bucket-accumulate-1", ""),
     ):
-        spec = importlib.util.spec_from_file_location("repro", Path(__file__).resolve().parents[2] / "snippets" / file)
+        spec = importlib.util.spec_from_file_location("repro", Path(__file__).resolve().parents[3] / "snippets" / file)
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         with readyonce_guard.automatic(timeout=PATIENCE), contextlib.redirect_stdout(io.StringIO()):

@@ -21,10 +21,10 @@ from readyonce.data.words import of, say
 from readyonce.lab import processes, venvs, verify
 from readyonce.pages import guard
 from support.patience import PATIENCE
-from support.project import KNOWN, ROOT, TESTS, selected
+from support.project import KNOWN, ROOT, selected
 
 SCRIPT = ROOT / guard.FOLDER / guard.SCRIPT
-HERE = TESTS / "guard"
+HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.path.insert(0, str(SCRIPT.parent))
 import loops  # noqa: E402
@@ -71,7 +71,7 @@ def test_every_silent_run_was_put_before_the_other_checks():
         and (variant := incident.variants[run.variant]).launcher == "torchrun"
         and variant.processes == 2
     }
-    assert silent == stored["checks"]["none"].keys() - set(stored["right"]), "python tests/guard/others.py FILE"
+    assert silent == stored["checks"]["none"].keys() - set(stored["right"]), "packages/guard/tests/others.py FILE"
 
 
 # How many steps a repro takes.
@@ -536,7 +536,7 @@ def test_what_is_typed_in_a_terminal_comes_once():
 
 
 class _Training:
-    """tests/guard/stalls.py as it runs, behind the guard's command or with `watch(..., stall=2)` in it."""
+    """stalls.py as it runs, behind the guard's command or with `watch(..., stall=2)` in it."""
 
     def __init__(self, how, ranks, folder, by_command, stall):
         self.folder, self.log = folder / stalls.FOLDER, folder / "log"

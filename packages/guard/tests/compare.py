@@ -1,7 +1,7 @@
 """What `python -m readyonce_compare` says of each training program of `compare_loops.py`: it is printed, and with --write
-stored in snippets/guard/compare.json.
+stored in packages/guard/compare.json.
 
-    python tests/guard/compare.py [--write] ["LOOP CHANGE" ...]
+    python packages/guard/tests/compare.py [--write] ["LOOP CHANGE" ...]
 """
 
 import json
@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-SCRIPT = ROOT / "snippets" / "guard" / "readyonce_compare.py"
-STORED = ROOT / "snippets" / "guard" / "compare.json"
+SCRIPT = HERE.parent / "readyonce_compare.py"
+STORED = HERE.parent / "compare.json"
 SHOWN = "trainer tokens-of-each-rank"  # what was said of it stands on the page
 
 sys.path.insert(0, str(HERE))

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests"))
 from support.patience import PATIENCE
 
 FOLDER = Path("stalls")
@@ -51,7 +51,7 @@ def train(how, rank, ranks):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     watching = contextlib.nullcontext()
     if how.startswith("watched-"):  # the guard in the code, without its command
-        sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
+        sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
         from readyonce_guard import watch
 
         how, watching = how.removeprefix("watched-"), watch(model, stall=2, stall_folder=FOLDER)

@@ -1,4 +1,4 @@
-"""What TrainCheck says of the silent variants: `python tests/guard/traincheck.py ENVIRONMENT [--write]`.
+"""What TrainCheck says of the silent variants: `python packages/guard/tests/traincheck.py ENVIRONMENT [--write]`.
 
 ENVIRONMENT is a virtual environment with traincheck, torch and DeepSpeed; it is not among those of the tests. TrainCheck learns
 invariants from a trace of a right run, then checks another run's trace. So each silent variant has two right ones of the same
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 # (file, silent, learned from, held out)
 CASES = [
     (
@@ -166,7 +166,7 @@ def main():
             runs[f"{file} {silent}"] = case(environment, file, silent, right, held_out, options.style)
             print(file, silent, json.dumps(runs[f"{file} {silent}"]), flush=True)
     if options.write:
-        path = ROOT / "snippets" / "guard" / "traincheck.json"
+        path = ROOT / "packages" / "guard" / "traincheck.json"
         if path.is_file():
             runs = json.loads(path.read_text(encoding="utf-8"))["runs"] | runs
         runs = {name: runs[name] for file, silent, *_ in CASES if (name := f"{file} {silent}") in runs}

@@ -1,7 +1,7 @@
 """Runs every loop of loops.py, on two ranks in one launch, with the guard recording.
 
-    python tests/guard/inject.py --write      stores what the guard said in snippets/guard/faults.json
-    python tests/guard/inject.py NAME ...     prints it
+    python packages/guard/tests/inject.py --write      stores what the guard said in packages/guard/faults.json
+    python packages/guard/tests/inject.py NAME ...     prints it
 
 DEVICE=cuda runs them on a GPU that both ranks share: those of DDP and ZeRO-3. FSDP2's need a reduce-scatter, which gloo has not
 for a GPU's memory, and NCCL a GPU for each rank; accelerate's loops leave their data on the CPU.
@@ -20,13 +20,13 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parent
 # Seconds after which a rank that does not come is one that never does. A harmless loop has all the time of a busy machine.
 ABSENT = 1.5
 GIVEN_UP = timedelta(seconds=8)  # a wrong loop may leave a rank in a collective for ever
 DEVICE = os.environ.get("DEVICE", "cpu")
 ON_GPU = ("ddp", "zero-3")  # the loops that run there
-sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[1] / "snippets" / "guard")]
+sys.path[:0] = [str(HERE), str(HERE.parent), str(HERE.parents[2] / "tests")]
 import loops  # noqa: E402
 import readyonce_guard  # noqa: E402
 
@@ -129,7 +129,7 @@ def summary(name, ranks, base):
 
 def write():
     found = launch()
-    path = HERE.parents[1] / "snippets" / "guard" / "faults.json"
+    path = HERE.parent / "faults.json"
     if DEVICE == "cuda":
         said = {name: {key: told[key] for key in ("codes", "step")} for name, told in found.items()}
         on_gpu = {"torch": torch.__version__, "device": torch.cuda.get_device_name(), "loops": said}

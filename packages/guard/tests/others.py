@@ -1,6 +1,6 @@
-"""What other checks say of every silent run: `python tests/guard/others.py [FILE ...]` stores it in snippets/guard/others.json.
+"""What other checks say of every silent run: `python packages/guard/tests/others.py [FILE ...]`.
 
-A launch for each check and each repro's file: right variants first, one of each strategy, since a check that speaks there too
+Stored in packages/guard/others.json. A launch for each check and each repro's file: right variants first, one of each strategy, since a check that speaks there too
 tells nothing apart, then the silent ones. What the log has more than without the check is what the check says. A launch that
 dies goes on behind the variant that killed it; where that was the first, the others are not asked. All of it takes an hour,
 one FILE (as RO-0001/repro.py) minutes. Stored of a check is what differs from the run without it.
@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
+GUARD = ROOT / "packages" / "guard"
 LIMIT = 600  # seconds of a launch
 GIVEN_UP = 60  # seconds that a rank waits for another: that it does not come may be all that a check says
 CHECKS = {
@@ -65,7 +66,7 @@ def rank(check, results, file, *variants):
         torch.autograd.set_detect_anomaly(True)
     watching = None
     if check == "the guard":
-        sys.path.insert(0, str(ROOT / "snippets" / "guard"))
+        sys.path.insert(0, str(GUARD))
         import readyonce_guard as watching
     module = worker.load(str(ROOT / "snippets" / file))
     if "deepspeed" in sys.modules:
@@ -124,7 +125,7 @@ def said(log):
         for line in text.splitlines():
             # Torch warns of its own deprecated calls now here, now there; no check says that.
             if line.strip() and "FutureWarning" not in line and line.strip() != "return func(*args, **kwargs)":
-                line = re.sub(r"/\S*/(site-packages|bin|tests|snippets)/", r"\1/", line)
+                line = re.sub(r"/\S*/(site-packages|bin|tests|packages|snippets)/", r"\1/", line)
                 line = re.sub(r"\[['\"].*['\"]\]", "[...]", line)  # names of parameters
                 known.add(re.sub(r"[\d.]+|0x\w+", "N", line).strip())
     return lines
@@ -155,7 +156,7 @@ def launched(check, file, variants):
 
 
 def main(files):
-    path = ROOT / "snippets" / "guard" / "others.json"
+    path = GUARD / "others.json"
     stored = json.loads(path.read_text(encoding="utf-8")) if files else {"right": [], "checks": {}}
     all_files = asked()
     if unknown := set(files) - all_files.keys():

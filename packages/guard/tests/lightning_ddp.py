@@ -10,7 +10,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import readyonce_guard
 from cases import PATIENCE, WIDTH, nothing_left
 

@@ -1,7 +1,7 @@
-"""The frameworks' own commands behind `python -m readyonce_guard --`: python tests/guard/commands.py ENVIRONMENTS [--write]
+"""The frameworks' own commands behind `python -m readyonce_guard --`: python packages/guard/tests/commands.py ENVIRONMENTS [--write]
 
 ENVIRONMENTS is the folder of the environments that `readyonce verify` made. What the guard said is stored in
-snippets/guard/commands.json; how the same command ends without it stands in the evidence.
+packages/guard/commands.json; how the same command ends without it stands in the evidence.
 """
 
 import json
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tests"))
 
 from readyonce.data import catalog, schema
 from readyonce.lab import commands as launch
@@ -35,7 +35,7 @@ RUNS = [  # incident, variant, environment: each framework's silent ones, and ri
     ("RO-0003", "command-embedder-find-unused-false", "flagembedding-1.4.2-transformers-5"),
 ]
 SCRIPTS = [("trl_sft.py", "old", "ms-swift-4.6.0")]  # of snippets/frameworks/run/, with the TRL of that environment
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 GUARD = ROOT / schema.GUARD
 
 
@@ -60,7 +60,7 @@ def said(log, code):
 
 def main(environments, write):
     known = catalog.load(ROOT)
-    path = ROOT / "snippets" / "guard" / "commands.json"
+    path = GUARD.with_name("commands.json")
     stored = json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else {}
     for id, variant, environment in RUNS:
         python = Path(environments) / environment / "bin" / "python"

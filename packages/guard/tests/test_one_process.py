@@ -4,27 +4,28 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from readyonce.pages import guard
 from support.patience import PATIENCE
-from support.project import ROOT, TESTS
+from support.project import ROOT
 
 SCRIPT = ROOT / guard.FOLDER / guard.COMPARE
-sys.path.insert(0, str(TESTS / "guard"))
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 import compare  # noqa: E402
 from compare_loops import ALIKE, DIFFERENT, LOOPS, UNTOLD  # noqa: E402
 
 
 def test_every_program_was_measured_and_ended_as_expected():
-    """The page's table; `python tests/guard/compare.py --write` makes it anew."""
+    """The page's table; `python packages/guard/tests/compare.py --write` makes it anew."""
     loops = json.loads(compare.STORED.read_text(encoding="utf-8"))["loops"]
     assert {name: it["says"] for name, it in loops.items()} == LOOPS
     assert all(it["distance"] > 1e-3 for it in loops.values() if it["says"] == DIFFERENT)
 
 
-# One of each strategy and each answer; `tests/guard/compare.py` runs all.
+# One of each strategy and each answer; `compare.py` runs all.
 LIVE = [
     "ddp",
     "ddp random-loss",

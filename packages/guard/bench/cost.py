@@ -1,6 +1,6 @@
 """What the guard costs: guarded and unguarded steps by turns in one run, and steps after it removed itself.
 
-    python tests/bench/guard.py [--device cpu|cuda] [--processes 2] [--json FILE] [ddp zero-3 fsdp2]
+    python packages/guard/bench/cost.py [--device cpu|cuda] [--processes 2] [--json FILE] [ddp zero-3 fsdp2]
 
 `hooks`: what a guarded step takes longer, without the comparison before the optimizer's step; `all`: with it. On CPU it is
 the process's own time, which other programs do not change; a wait for the other rank is not in it.
@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import readyonce_guard
 
 SIZES = {"2 M": (256, 4), "16 M": (512, 8), "100 M": (1024, 12)}  # width, blocks: 8 * width**2 parameters each

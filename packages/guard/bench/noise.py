@@ -1,8 +1,8 @@
 """The noise of `replay`: right settings against a plain backward, in float32, TF32 and bf16. Needs a GPU for TF32.
 
-The page shows snippets/guard/noise.json.
+The page shows packages/guard/noise.json.
 
-python tests/bench/guard_noise.py [--device cpu|cuda] [--processes 1|2] [--json FILE]
+python packages/guard/bench/noise.py [--device cpu|cuda] [--processes 1|2] [--json FILE]
 """
 
 import argparse
@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "snippets" / "guard"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import readyonce_guard
 
 WIDTH, BLOCKS, TOKENS, SEEDS = 256, 4, 256, 5

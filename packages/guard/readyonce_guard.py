@@ -1725,7 +1725,7 @@ def _compiled_autograd():
 
 # ------------------------------------------------------------------------------ the same micro-batch again
 
-# How far a right gradient may be from the replayed one, as a share of the parameter's largest value. tests/bench/guard_noise.py
+# How far a right gradient may be from the replayed one, as a share of the parameter's largest value. bench/noise.py
 # measures it with two ranks, on CPU and on a GPU: 0 for float32, TF32 and bfloat16 autocast, 0.004 for bfloat16 weights,
 # while the wrong ones are off by 0.27 and more. More ranks add up in another order: 1e-5, and five roundings of bfloat16 and
 # of TF32. For what was not measured, float16, name a limit.
