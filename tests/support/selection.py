@@ -73,6 +73,7 @@ ELSEWHERE = [
     "scripts/readyonce/publish/*.css",
     "scripts/readyonce/pages/schema_docs.zh.yml",
     "scripts/readyonce/data/words.*.yml",
+    "scripts/readyonce/diagnose/matching.toml",
     "conftest.py",  # of each lane
     "packages/**",
     "tests/unit/**",
