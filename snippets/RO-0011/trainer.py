@@ -1,11 +1,14 @@
-"""`max_grad_norm` of transformers' Trainer, compared with one process: torchrun --nproc-per-node 2 trainer.py"""
+"""`max_grad_norm` of transformers' Trainer, compared with one process: torchrun --nproc-per-node 2 trainer.py
+
+With `bf16-lora` behind it, it is LoRA in bfloat16 with AdamW.
+"""
 
 import os
 import tempfile
 
 import torch
 import torch.distributed as dist
-from on_cpu import BOUND, REST, SIZES, OnCpu, beside_one_process
+from on_cpu import BOUND, REST, SIZES, OnCpu, adapted, beside_one_process
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 STRATEGIES = {"DDP": None, "FSDP1": {"use_orig_params": False}, "FSDP1, use_orig_params": {"use_orig_params": True}}
@@ -14,7 +17,8 @@ STRATEGIES["FSDP2"] = {"fsdp_version": 2}
 
 def fresh():
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=2, initializer_range=0.2, use_cache=False))
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=2, initializer_range=0.2, use_cache=False))
+    return adapted(model)
 
 
 class Own(OnCpu, Trainer):

@@ -1,4 +1,7 @@
-"""`max_grad_norm` of TRL's SFTTrainer, compared with one process: torchrun --nproc-per-node 2 trl_sft.py"""
+"""`max_grad_norm` of TRL's SFTTrainer, compared with one process: torchrun --nproc-per-node 2 trl_sft.py
+
+With `bf16-lora` behind it, it is LoRA in bfloat16 with AdamW.
+"""
 
 import os
 import tempfile
@@ -6,7 +9,7 @@ import tempfile
 import torch
 import torch.distributed as dist
 from datasets import Dataset
-from on_cpu import BOUND, REST, SIZES, OnCpu, beside_one_process
+from on_cpu import BOUND, REST, SIZES, OnCpu, adapted, beside_one_process
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from trl import SFTConfig, SFTTrainer
@@ -18,7 +21,8 @@ tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w1", pad_
 
 def fresh():
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=2, initializer_range=0.2, pad_token_id=2))
+    model = LlamaForCausalLM(LlamaConfig(**SIZES, num_attention_heads=2, initializer_range=0.2, pad_token_id=2))
+    return adapted(model)
 
 
 class Own(OnCpu, SFTTrainer):
@@ -26,7 +30,7 @@ class Own(OnCpu, SFTTrainer):
 
 
 def make(callbacks):
-    args = SFTConfig(tempfile.mkdtemp(), max_grad_norm=BOUND, bf16=False, **REST)
+    args = SFTConfig(tempfile.mkdtemp(), max_grad_norm=BOUND, **REST)
     rows = Dataset.from_dict({"input_ids": data.tolist()})
     return Own(fresh(), args, train_dataset=rows, processing_class=tokenizer, callbacks=callbacks)
 

@@ -1,7 +1,8 @@
 """Accumulation in Lightning, its short last window too: torchrun --nproc-per-node 2 lightning_accumulate.py
 
 Two epochs of eight micro-batches, accumulation 3: windows of 3, 3 and 2. The objective is the mean over a window's samples.
-Lightning refuses its class FSDPStrategy without a GPU. `OnCpu` is a subclass that gives FSDP the CPU as its device.
+Lightning refuses its class FSDPStrategy without a GPU. `OnCpu` is a subclass that gives FSDP the CPU as its device. With
+the word `bf16-lora` it is LoRA in bfloat16 with AdamW and clipping.
 """
 
 import os
@@ -13,23 +14,26 @@ from lightning.pytorch.strategies import DDPStrategy, FSDPStrategy, ModelParalle
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
+from windows import ADAPTED, BOUND, RATE, SETTING, adapted, clipped, compared, gradient, whole
 
 
 class OnCpu(FSDPStrategy):
     def _setup_model(self, model):
-        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **self.kwargs)
+        more = {"mixed_precision": self.mixed_precision_config, **self.kwargs}
+        return FullyShardedDataParallel(model, device_id=torch.device("cpu"), **more)
 
 
 class Model(lightning.LightningModule):
     def __init__(self, form="as it is"):
         super().__init__()
         torch.manual_seed(0)
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8))
+        self.layers = adapted(nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 8)), ["0", "2"])
         self.form, self.automatic_optimization = form, form != "manual"
 
     def configure_model(self):
         if isinstance(self.trainer.strategy, ModelParallelStrategy):
-            for module in (self.layers[0], self.layers[2], self.layers):
+            layers = self.layers.base_model.model if ADAPTED else self.layers
+            for module in (layers[0], layers[2], self.layers):
                 fully_shard(module, mesh=self.device_mesh["data_parallel"])
 
     def compute_loss(self, batch):
@@ -47,31 +51,31 @@ class Model(lightning.LightningModule):
         with optimizer.toggle_model(sync_grad=last):
             self.manual_backward(loss / window)
         if last:
+            if ADAPTED:
+                self.configure_gradient_clipping(optimizer, BOUND, "norm")
             optimizer.step()
             optimizer.zero_grad()
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.5)
+        trained = [p for p in self.parameters() if p.requires_grad]
+        return torch.optim.AdamW(trained, lr=RATE) if ADAPTED else torch.optim.SGD(trained, lr=0.5)
+
+    def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
+        if ADAPTED:
+            ended.append(gradient(self.trainer.model))
+            if isinstance(self.trainer.model, FullyShardedDataParallel):  # Lightning refuses to clip by norm there
+                self.trainer.model.clip_grad_norm_(gradient_clip_val)
+            else:
+                self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_train_end(self):
-        ended.extend(whole(self.trainer.model))
+        if not ADAPTED:
+            ended.append(whole(self.trainer.model))
 
 
-def whole(model):
-    if isinstance(model, FullyShardedDataParallel):
-        with FullyShardedDataParallel.summon_full_params(model):
-            return [p.detach().clone() for p in model.parameters()]
-    return [p.full_tensor() if hasattr(p, "full_tensor") else p.detach().clone() for p in model.parameters()]
-
-
-def one_process(rows, share=1.0):
-    model = Model()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for window in rows.split(6) * 2:
-        (model.compute_loss(window) * (share if len(window) < 6 else 1)).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    return whole(model)
+def losses(rows, share):
+    windows = [(window, share if len(window) < 6 else 1) for window in rows.split(6) * 2]
+    return [lambda model, window=window, part=part: model.compute_loss(window) * part for window, part in windows]
 
 
 data, rank = torch.randn(16, 8, generator=torch.Generator().manual_seed(1)), int(os.environ["RANK"])
@@ -80,22 +84,21 @@ STRATEGIES["FSDP2"] = lambda: ModelParallelStrategy(data_parallel_size=2, tensor
 OBJECTIVES = {"one process's": 1.0, "one process's with the short window divided by 3": 2 / 3}
 rest = {"accelerator": "cpu", "devices": 2, "max_epochs": 2, "logger": False, "enable_checkpointing": False}
 rest |= {"use_distributed_sampler": False, "enable_progress_bar": False, "enable_model_summary": False}
+rest |= {"precision": "bf16-mixed"} if ADAPTED else {}
 for name, strategy in STRATEGIES.items():
     for form, rows in (("as it is", data[:12]), ("as it is", data), ("scaled", data), ("manual", data)):
         ended, batches = [], DataLoader(rows, 1, sampler=DistributedSampler(rows, 2, rank, shuffle=False))
         more = {} if form == "manual" else {"accumulate_grad_batches": 3}
-        text, told = "the weights equal neither", {}
+        more |= {"gradient_clip_val": BOUND} if ADAPTED and more else {}
+        what = "gradients" if ADAPTED else "weights"
+        text, told = f"the {what} equal neither", {}
         try:
             lightning.Trainer(strategy=strategy(), **more, **rest).fit(Model(form), batches)
-            for what, share in OBJECTIVES.items():
-                wanted, start = one_process(rows, share), whole(Model())
-                apart, far = (sum((a - b).norm() for a, b in zip(wanted, it, strict=True)) for it in (ended, start))
-                farthest = (apart / far).detach()
-                dist.all_reduce(farthest, dist.ReduceOp.MAX)  # of the ranks
-                told[what] = farthest.item()
-            text = next((f"the weights equal {what}" for what in OBJECTIVES if told[what] < 1e-5), text)
+            told = {goal: compared(Model, losses(rows, share), ended) for goal, share in OBJECTIVES.items()}
+            text = next((f"the {what} equal {goal}" for goal in OBJECTIVES if told[goal][0] < 1), text)
+            text += f", within rounding; {len(ended)} windows, all clipped: {clipped(ended)}" if ADAPTED else ""
         except ValueError as error:
             text = f"an error, {error}"
         if rank == 0:
-            print(f"\n=> {name}, {form}, {len(batches)} micro-batches an epoch: {text}\n{told}", flush=True)
+            print(f"\n=> {SETTING}{name}, {form}, {len(batches)} micro-batches an epoch: {text}\n{told}", flush=True)
 dist.destroy_process_group()
