@@ -1,6 +1,7 @@
 """The loss through the wrapper and past it, in three frameworks under DDP: torchrun --nproc-per-node 2 tabs.py
 
-Three steps of plain SGD; each rank's weights are compared with one process that is given the rows of both.
+Three steps of plain SGD; each rank's weights are compared with one process that is given the rows of both. With the word
+`bf16-lora` LoRA is trained in bfloat16 with AdamW and clipping, and the first gradient is compared.
 """
 
 import os
@@ -10,6 +11,7 @@ import lightning
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
+from bf16_lora import ADAPTED, CLIP, OPTIONS, adapted, optimizer_of, rounded, seen
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 from transformers import Trainer, TrainingArguments
@@ -26,6 +28,10 @@ class Net(nn.Module):
 
     def forward(self, x):
         return (self.head(torch.tanh(self.body(x))) - 1).square().mean()
+
+
+def fresh():
+    return adapted(Net(), ["body", "head"])
 
 
 class Through(Trainer):
@@ -49,19 +55,19 @@ class Unwrapped(Through):
 class Module(lightning.LightningModule):
     def __init__(self):
         super().__init__()
-        self.net = Net()
+        self.net = fresh()
 
     def training_step(self, batch, _):
         return self.net(batch["x"])
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=RATE)
+        return optimizer_of(self, RATE)
 
 
 def with_trainer(kind):
-    net, rest = Net(), {"optim": "sgd", "learning_rate": RATE, "lr_scheduler_type": "constant", "max_steps": 3}
+    net, rest = fresh(), {"learning_rate": RATE, "lr_scheduler_type": "constant", "max_steps": 3}
     rest |= {"use_cpu": True, "save_strategy": "no", "report_to": "none", "per_device_train_batch_size": 2}
-    args = TrainingArguments(tempfile.mkdtemp(), max_grad_norm=0, remove_unused_columns=False, **rest)
+    args = TrainingArguments(tempfile.mkdtemp(), remove_unused_columns=False, **rest, **OPTIONS)
     trainer = kind(net, args, train_dataset=rows)
     trainer.train()
     assert isinstance(trainer.model_wrapped, nn.parallel.DistributedDataParallel)
@@ -69,11 +75,13 @@ def with_trainer(kind):
 
 
 def with_accelerate(unwrap):
-    accelerator, net = Accelerator(cpu=True), Net()
-    model, optimizer = accelerator.prepare(net, torch.optim.SGD(net.parameters(), lr=RATE))
+    accelerator, net = Accelerator(cpu=True, mixed_precision="bf16" if ADAPTED else "no"), fresh()
+    model, optimizer = accelerator.prepare(net, optimizer_of(net, RATE))
     called = accelerator.unwrap_model(model) if unwrap else model
     for batch in data.split(4):
         accelerator.backward(called(batch[dist.get_rank() :: 2]))
+        if ADAPTED:
+            accelerator.clip_grad_norm_(net.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
     return net
@@ -82,6 +90,7 @@ def with_accelerate(unwrap):
 def with_lightning():
     own = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False, "logger": False}
     own |= {"accelerator": "cpu", "devices": 2, "strategy": "ddp", "use_distributed_sampler": False}
+    own |= {"precision": "bf16-mixed", "gradient_clip_val": CLIP} if ADAPTED else {}
     trainer = lightning.Trainer(max_steps=3, **own)
     trainer.fit(Module(), DataLoader(rows, batch_size=2, sampler=DistributedSampler(rows, shuffle=False)))
     return trainer.lightning_module.net
@@ -95,20 +104,29 @@ CASES = {
     "accelerate, what `unwrap_model` returns is called": lambda: with_accelerate(unwrap=True),
     "Lightning, training_step calls a module of its own": with_lightning,
 }
-alone = Net()
-optimizer = torch.optim.SGD(alone.parameters(), lr=RATE)
-for batch in data.split(4):
+alone = fresh()
+wanted, bound = rounded(alone, lambda: alone(data[:4])) if ADAPTED else (None, 1e-5)
+optimizer = optimizer_of(alone, RATE)
+for batch in [] if ADAPTED else data.split(4):
     alone(batch).backward()
     optimizer.step()
     optimizer.zero_grad()
+setting, what, wrong = "", "the weights equal one process's", "the weights are not one process's"
+if ADAPTED:
+    setting, what = "LoRA in bf16, AdamW, clipping | ", "the first gradient is one process's, within bf16's rounding"
+    wrong = "the first gradient is not one process's"
 for name, case in CASES.items():
+    seen.clear()
     net = case()
-    got, wanted, start = (torch.cat([p.detach().flatten() for p in it.parameters()]) for it in (net, alone, Net()))
+    if ADAPTED:
+        apart = (seen[0] - wanted).norm() / wanted.norm()
+    else:
+        got, wanted, start = (torch.cat([p.detach().flatten() for p in it.parameters()]) for it in (net, alone, fresh()))
+        apart = (got - wanted).norm() / (start - wanted).norm()
     every = [None, None]
-    dist.all_gather_object(every, ((got - wanted).norm() / (start - wanted).norm()).item())
+    dist.all_gather_object(every, apart.item())
     if dist.get_rank() == 0:
-        right = "equal one process's" if max(every) < 1e-5 else "are not one process's"
-        print(f"\n=> {name}: the weights {right}", flush=True)
-        print("distances", *(f"{apart:.1e}" for apart in every), flush=True)
+        print(f"\n=> {setting}{name}: {what if max(every) < bound else wrong}", flush=True)
+        print("distances", *(f"{apart:.1e}" for apart in every), f"the bound {bound:.1e}", flush=True)
 dist.barrier()
 os._exit(0)  # else gloo's threads may abort at the end: pytorch/pytorch#154976
