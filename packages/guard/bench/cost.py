@@ -154,6 +154,12 @@ def measure(strategy, size, device):
     }
 
 
+def add(path, run):
+    """A run more in a file of runs, which need not be there."""
+    runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    path.write_text(json.dumps([*runs, run], indent=1) + "\n", encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cpu")
@@ -190,9 +196,7 @@ def main():
             else f"cpu, {torch.get_num_threads()} threads a rank"
         )
         told = {"torch": torch.__version__, "device": device, "processes": options.processes, "rows": rows}
-        path = Path(options.json)
-        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        path.write_text(json.dumps([*runs, told], indent=1) + "\n", encoding="utf-8")
+        add(Path(options.json), told)
     dist.barrier()
     os._exit(0)
 

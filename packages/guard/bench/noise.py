@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import readyonce_guard
+from cost import add
 
 WIDTH, BLOCKS, TOKENS, SEEDS = 256, 4, 256, 5
 
@@ -100,9 +101,7 @@ def main():
     if dist.get_rank() == 0 and options.json:
         name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
         told = {"torch": torch.__version__, "device": name, "processes": options.processes, "rows": rows}
-        path = Path(options.json)
-        runs = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-        path.write_text(json.dumps([*runs, told], indent=1) + "\n", encoding="utf-8")
+        add(Path(options.json), told)
     dist.barrier()
     os._exit(0)
 

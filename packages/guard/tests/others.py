@@ -1,9 +1,10 @@
 """What other checks say of every silent run: `python packages/guard/tests/others.py [FILE ...]`.
 
-Stored in packages/guard/others.json. A launch for each check and each repro's file: right variants first, one of each strategy, since a check that speaks there too
-tells nothing apart, then the silent ones. What the log has more than without the check is what the check says. A launch that
-dies goes on behind the variant that killed it; where that was the first, the others are not asked. All of it takes an hour,
-one FILE (as RO-0001/repro.py) minutes. Stored of a check is what differs from the run without it.
+It is stored in packages/guard/others.json. A launch for each check and each repro's file: right variants first, one of each
+strategy, since a check that speaks there too tells nothing apart, then the silent ones. What the log has more than without
+the check is what the check says. A launch that dies goes on behind the variant that killed it; where that was the first,
+the others are not asked. All of it takes an hour, one FILE (as RO-0001/repro.py) minutes. Stored of a check is what differs
+from the run without it.
 """
 
 import json

@@ -33,8 +33,8 @@ def _matching() -> dict[str, dict[str, Any]]:
     pieces = {"ENDINGS": f"(?:{'|'.join(tables['words']['ENDINGS'])})"}
     for name, parts in tables["patterns"].items():
         whole = "".join(parts)
-        for other in ("TIME", "ENDINGS", "CLAUSE"):
-            whole = whole.replace(f"<{other}>", pieces.get(other, ""))
+        for above, piece in pieces.items():
+            whole = whole.replace(f"<{above}>", piece)
         pieces[name] = whole
     return tables | {"patterns": pieces}
 
