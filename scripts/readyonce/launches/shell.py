@@ -2,6 +2,9 @@
 
 Variables, arrays, defaults (`${A:-b}`), continued lines, quotes, `eval` of a string, here-documents. What only a run
 can tell (`$(...)`, a variable that nobody sets, `"$@"`) makes a word unknown, never a guess.
+
+A parser was weighed, tree-sitter-bash 0.25.1: it finds errors in 12 of 78 public scripts (`<a placeholder>`, comments among
+continued lines), loads in 44 ms beside 1 ms here, and leaves the values of words, most of this file, to its caller.
 """
 
 from __future__ import annotations
