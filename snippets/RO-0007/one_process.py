@@ -1,8 +1,8 @@
 """What trl_loss.py, ms_swift_loss.py and llamafactory_loss.py share: a tiny model on disk, the loss, and the comparison.
 
 The first step's gradient, of two ranks with four micro-batches each, is compared with one process that is given all eight.
-With the word `bf16-lora` LoRA is trained in bfloat16 with AdamW and clipping. Compared is the gradient before it is clipped,
-with one process in bfloat16; it may be off by three times what one process in float32 is.
+With the word `bf16-lora` LoRA is trained in bfloat16 with AdamW and clipping. Compared is the gradient before it is
+clipped, with one process in bfloat16; it may be off by three times what one process in float32 is.
 """
 
 import copy
@@ -94,7 +94,8 @@ class Compare(TrainerCallback):
         if dist.get_rank() == 0:
             right = f"one process's, {near}" if apart < bound else "not one process's"
             times = f"{got.norm() / wanted.norm():.{digits}f} times as long"
-            print(f"\n=> {setting}{self.name}, {len(every)} micro-batches: the gradient is {right}, {times}\n", flush=True)
+            name = f"{setting}{self.name}, {len(every)} micro-batches"
+            print(f"\n=> {name}: the gradient is {right}, {times}\n", flush=True)
             print(f"distance {apart:.1e}, the bound {bound:.1e}", flush=True)
 
 

@@ -1,7 +1,7 @@
 """FlagEmbedding's own fine-tuning with its gather replaced: torchrun --nproc-per-node 2 flagembedding_main.py grad
 
-With `slot` in the place of `grad` its gather is left. The first gradient is compared with one process. LoRA is an option of
-its decoder-only embedders: `bf16-lora` runs their `main()`, with a tiny Llama in the place of the BERT.
+With `slot` in the place of `grad` its gather is left. The first gradient is compared with one process. LoRA is an
+option of its decoder-only embedders: `bf16-lora` runs their `main()`, with a tiny Llama in the place of the BERT.
 """
 
 import copy
@@ -64,8 +64,9 @@ rows = [{"query": text[n], "pos": [text[n + 4]], "neg": [text[(n + 8) % 12]]} fo
 (folder / "data.jsonl").write_text("\n".join(map(json.dumps, rows)))
 options = f"""
     --model_name_or_path {folder} --train_data {folder}/data.jsonl --cache_path {folder} --train_group_size {GROUP}
-    --query_max_len 16 --passage_max_len 16 --negatives_cross_device --temperature {TEMPERATURE} --output_dir {folder}/out
-    --per_device_train_batch_size 4 --max_steps 1 --use_cpu --save_strategy no --dataloader_num_workers 0 --report_to none
+    --query_max_len 16 --passage_max_len 16 --negatives_cross_device --temperature {TEMPERATURE}
+    --output_dir {folder}/out --per_device_train_batch_size 4 --max_steps 1 --use_cpu --save_strategy no
+    --dataloader_num_workers 0 --report_to none
 """
 lora = f"--sentence_pooling_method last_token --bf16 --lora_dropout 0 --optim adamw_torch --max_grad_norm {CLIP}"
 sys.argv[1:] = [*options.split(), *(lora if ADAPTED else "--optim sgd --max_grad_norm 0").split()]

@@ -1,7 +1,7 @@
 """What ms_swift.py, flagembedding_main.py and tevatron_loss.py share: the verdict on the first gradient.
 
-With the word `bf16-lora` LoRA is trained in bfloat16 with AdamW and clipping. Compared is the gradient before it is clipped,
-with one process in bfloat16; it may be off by three times what one process in float32 is.
+With the word `bf16-lora` LoRA is trained in bfloat16 with AdamW and clipping. Compared is the gradient before it is
+clipped, with one process in bfloat16; it may be off by three times what one process in float32 is.
 """
 
 import sys
