@@ -7,7 +7,8 @@ import torch
 import torch.distributed as dist
 import trl
 from datasets import Dataset
-from one_process import ANSWERS, FOLDERS, Compare, seen, token_mean, tokenizer
+from one_process import ADAPTED, ANSWERS, FOLDERS, OPTIONS, Compare, seen, token_mean, tokenizer
+from peft import LoraConfig
 from transformers import LlamaForCausalLM, LlamaForSequenceClassification
 
 PAIRS = {"prompt": ["Count."] * 16, "chosen": ANSWERS, "rejected": ANSWERS[::-1]}
@@ -30,12 +31,14 @@ def train(name, times_ranks=False):
             return loss * self.accelerator.num_processes if times_ranks else loss
 
     kind = LlamaForSequenceClassification if name == "Reward" else LlamaForCausalLM
-    rest = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "max_steps": 1, "optim": "sgd"}
-    rest |= {"max_grad_norm": 0, "bf16": False, "use_cpu": True, "save_strategy": "no", "report_to": "none"}
+    rest = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 4, "max_steps": 1, **OPTIONS}
+    rest |= {"bf16": ADAPTED, "use_cpu": True, "save_strategy": "no", "report_to": "none"}
     args = getattr(trl, f"{name}Config")(FOLDERS[kind] / "out", **rest, **(OF_RLOO if name == "RLOO" else {}))
     more = {"reward_funcs": lambda completions, **_: [float(len(it)) for it in completions]} if name == "RLOO" else {}
     more |= {"train_dataset": Dataset.from_dict(DATA[name]), "processing_class": tokenizer}
-    said = Compare(f"{name}Trainer{', times the ranks' * times_ranks}", kind, watch=False)
+    if ADAPTED:
+        more["peft_config"] = LoraConfig(target_modules="all-linear", init_lora_weights=False)
+    said = Compare(f"{name}Trainer{', times the ranks' * times_ranks}", watch=False)
     Own(kind.from_pretrained(FOLDERS[kind], dtype=torch.float32), args=args, callbacks=[said], **more).train()
 
 

@@ -9,30 +9,37 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from accelerate import PartialState
+from accelerate import Accelerator
+from peft import LoraConfig, get_peft_model
+from second import ADAPTED, CLIP, verdict
 from swift.loss import loss_map
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 PAIRS, WIDTH, TEMPERATURE = 4, 8, 0.1  # of each rank; ms-swift's default temperature
-PartialState(cpu=True)  # starts gloo, as under the Trainer
+accelerator = Accelerator(cpu=True, mixed_precision="bf16" if ADAPTED else "no")  # starts gloo, as under the Trainer
 rank, world_size = dist.get_rank(), dist.get_world_size()
 queries, passages = torch.randn(2, world_size * PAIRS, WIDTH, generator=torch.Generator().manual_seed(1))
 torch.manual_seed(0)
 encoder = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+if ADAPTED:
+    encoder = get_peft_model(encoder, LoraConfig(target_modules=["0", "2"], init_lora_weights=False))
 alone = copy.deepcopy(encoder)
-model = DistributedDataParallel(encoder)
+model = accelerator.prepare(encoder)  # DDP
 mine = slice(rank * PAIRS, (rank + 1) * PAIRS)
 rows = torch.stack([queries[mine], passages[mine]], 1).flatten(0, 1)  # a query, its passage, a query, its passage
 loss = loss_map["infonce"](SimpleNamespace(), SimpleNamespace())
-loss({"last_hidden_state": F.normalize(model(rows), dim=-1)}, torch.ones(PAIRS)).backward()
-scores = F.normalize(alone(queries), dim=-1) @ F.normalize(alone(passages), dim=-1).T
-F.cross_entropy(scores / TEMPERATURE, torch.arange(len(scores))).backward()
-got, wanted = (torch.cat([p.grad.flatten() for p in it.parameters()]) for it in (encoder, alone))
-apart = ((got - wanted).norm() / wanted.norm()).item()
-if rank == 0:
-    right = "one process's, to a millionth" if apart < 1e-6 else "not one process's"
-    print(f"=> the gradient is {right}, {got.norm() / wanted.norm():.3f} times as long", flush=True)
-    print(f"distance {apart:.1e}", flush=True)
+accelerator.backward(loss({"last_hidden_state": F.normalize(model(rows), dim=-1)}, torch.ones(PAIRS)))
+if ADAPTED:
+    accelerator.clip_grad_norm_(encoder.parameters(), CLIP)
+    torch.optim.AdamW(encoder.parameters()).step()
+
+
+def of_all(alone):
+    q, p = (F.normalize(alone(it).float(), dim=-1) for it in (queries, passages))  # accelerate's outputs are float32
+    with torch.autocast("cpu", enabled=False):
+        return F.cross_entropy(q @ p.T / TEMPERATURE, torch.arange(len(q)))
+
+
+verdict("", encoder, alone, of_all, 1e-6, "to a millionth")
 dist.barrier()
 dist.destroy_process_group()
