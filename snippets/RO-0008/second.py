@@ -1,7 +1,7 @@
 """What trainer.py and lightning_fsdp.py share: the comparison with one process, and their second setting.
 
-With the word `bf16-lora` it is LoRA in bfloat16 with AdamW and clipping, and the first unclipped gradient is compared in place
-of the weights. It may be three times as far from one process's as that one is from its own in float32.
+With the word `bf16-lora` it is LoRA in bfloat16 with AdamW and clipping, and the first unclipped gradient is compared
+in place of the weights. It may be three times as far from one process's as that one is from its own in float32.
 """
 
 import sys
@@ -15,7 +15,7 @@ SETTING, TRAINED = ("LoRA in bf16, AdamW, clipping | ", "trained ") if ADAPTED e
 
 
 def adapted(model, layers):
-    lora = LoraConfig(target_modules=layers, init_lora_weights=False)  # B is not zero: A has a gradient in the first step
+    lora = LoraConfig(target_modules=layers, init_lora_weights=False)  # B is not zero, so A has a gradient at once
     return get_peft_model(model, lora) if ADAPTED else model
 
 
@@ -66,5 +66,5 @@ def compared(fresh, loss, batches, ended, seen):
     right = "equal one process's" if apart < limit else "are not one process's"
     if ADAPTED:
         right = "the first gradient is one process's" if apart < limit else "the first gradient is not one process's"
-        right += f", within rounding; clipped: {norm > BOUND}"
+        right += f", within rounding, and {'above' if norm > BOUND else 'below'} the bound"
     return moved, right, f"distance {apart:.1e}, limit {limit:.1e}, norm {norm:.1e}"

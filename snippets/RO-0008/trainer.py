@@ -1,7 +1,7 @@
 """The optimizer that transformers' Trainer makes under FSDP, compared with one process: torchrun --nproc-per-node 2 trainer.py
 
-accelerate turns FSDP on for GPUs only. On a CPU `Own` sets what it sets on a GPU; the rest is the Trainer's own. With the
-word `bf16-lora` it is LoRA in bfloat16 with AdamW and clipping.
+accelerate turns FSDP on for GPUs only. On a CPU `Own` sets what it sets on a GPU; the rest is the Trainer's own. With
+the word `bf16-lora` it is LoRA in bfloat16 with AdamW and clipping.
 """
 
 import tempfile
