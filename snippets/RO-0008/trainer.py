@@ -1,6 +1,7 @@
 """The optimizer that transformers' Trainer makes under FSDP, compared with one process: torchrun --nproc-per-node 2 trainer.py
 
-accelerate turns FSDP on for GPUs only. On a CPU `Own` sets what it sets on a GPU; the rest is the Trainer's own.
+accelerate turns FSDP on for GPUs only. On a CPU `Own` sets what it sets on a GPU; the rest is the Trainer's own. With
+the word `bf16-lora` it is LoRA in bfloat16 with AdamW and clipping.
 """
 
 import tempfile
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-from torch.distributed.fsdp import FullyShardedDataParallel
+from second import ADAPTED, BOUND, RATE, SETTING, TRAINED, adapted, compared, gradient, whole
 from torch.utils.data import SequentialSampler
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
@@ -22,7 +23,11 @@ data = torch.randint(32, (12, 8), generator=torch.Generator().manual_seed(1))  #
 
 def fresh():
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES, initializer_range=0.2, use_cache=False))
+    return adapted(LlamaForCausalLM(LlamaConfig(**SIZES, initializer_range=0.2, use_cache=False)), "all-linear")
+
+
+def loss(model, rows):
+    return model(input_ids=rows, labels=rows).loss
 
 
 class Own(Trainer):
@@ -32,52 +37,43 @@ class Own(Trainer):
         super().create_accelerator_and_postprocess()
         state, self.is_fsdp_enabled = self.accelerator.state, True
         state.fsdp_plugin = FullyShardedDataParallelPlugin(**POLICY, **self.settings)
+        if ADAPTED:
+            state.fsdp_plugin.set_mixed_precision("bf16")
         for it in (state, PartialState()):
             it.distributed_type, it.device = DistributedType.FSDP, torch.device("cpu")
 
     def _get_train_sampler(self, *_):
         return SequentialSampler(self.train_dataset)
 
+    def _clip_grad_norm(self, model):
+        seen.append(gradient(model))
+        return super()._clip_grad_norm(model)
+
 
 def made(model, **more):
     AcceleratorState._reset_state(True), PartialState._reset_state(), GradientState._reset_state()
     args = {"optim": "sgd", "learning_rate": 0.5, "lr_scheduler_type": "constant", "max_steps": 3, "max_grad_norm": 0}
+    args |= {"optim": "adamw_torch", "learning_rate": RATE, "max_grad_norm": BOUND, "bf16": True} if ADAPTED else {}
     args |= {"use_cpu": True, "save_strategy": "no", "report_to": "none", "per_device_train_batch_size": 2}
     rows = [{"input_ids": row, "labels": row} for row in data]
     return Own(model, TrainingArguments(tempfile.mkdtemp(), **args), train_dataset=rows, **more)
 
 
-def whole(model):
-    if isinstance(model, FullyShardedDataParallel):
-        with FullyShardedDataParallel.summon_full_params(model):
-            return [p.detach().clone() for p in model.parameters()]
-    return [p.full_tensor() if hasattr(p, "full_tensor") else p.detach() for p in model.parameters()]
-
-
 def said(text, mark="=> "):
     if dist.get_rank() == 0:
-        print(f"\n{mark}{text}", flush=True)
+        print(f"\n{mark}{SETTING if mark else ''}{text}", flush=True)
 
 
-alone, start = fresh(), whole(fresh())
-optimizer = torch.optim.SGD(alone.parameters(), lr=0.5)
-for rows in data.split(4):
-    alone(input_ids=rows, labels=rows).loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
 for name, Own.settings in STRATEGIES.items():
-    trainer = made(fresh())
+    trainer, seen = made(fresh()), []
     trainer.train()
     model = trainer.model_wrapped
     held = [p for group in trainer.optimizer.param_groups for p in group["params"]]
-    every = "all" if {id(p) for p in held} == {id(p) for p in model.parameters()} else "NOT all"
+    every = "all" if {id(p) for p in held} == {id(p) for p in model.parameters() if p.requires_grad} else "NOT all"
     kind = "flat" if all(hasattr(p, "_is_flat_param") for p in held) else type(held[0]).__name__
-    moved = sum(not torch.equal(a, b) for a, b in zip(whole(model), start, strict=True))
-    apart, far = (sum((a - b).norm() for a, b in zip(whole(alone), it, strict=True)) for it in (whole(model), start))
-    right = "equal one process's" if apart / far < 1e-5 else "are not one process's"
-    weights = f"{moved} of {len(start)} weights moved, and {right}"
-    said(f"{name}: the optimizer holds {every} {len(held)} parameters ({kind}); {weights}")
-    said(f"distance {apart / far:.1e}", "")
+    moved, right, distance = compared(fresh, loss, data.split(4), whole(model), seen)
+    said(f"{name}: the optimizer holds {every} {len(held)} {TRAINED}parameters ({kind}); {moved}, and {right}")
+    said(distance, "")
     model = fresh()
     try:
         made(model, optimizers=(torch.optim.SGD(model.parameters(), lr=0.5), None))

@@ -2,6 +2,8 @@
 
 Each is compared with the weights of the model that went in. On a CPU accelerate never turns FSDP on, so
 `saved` sets what it sets on a GPU; FSDP1 by accelerate fails there, for it moves the weights to the CPU.
+With the word `bf16-lora` behind it, it is LoRA in bfloat16 with AdamW and clipping, and the Trainer's first gradient is
+compared with one process's.
 """
 
 import os
@@ -17,9 +19,12 @@ import torch.distributed as dist
 from accelerate import Accelerator, DeepSpeedPlugin
 from accelerate.state import AcceleratorState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from deepspeed.utils import safe_get_full_grad
 from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
+from peft import get_peft_model_state_dict
 from safetensors.torch import load_file
-from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, StateDictType
+from second import ADAPTED, BOUND, SETTING, adapted, flat, optimizer_of, told
+from torch.distributed.fsdp import FullStateDictConfig, FullyShardedDataParallel, MixedPrecision, StateDictType
 from torch.utils.data import DataLoader
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 from transformers.integrations import HfDeepSpeedConfig
@@ -35,12 +40,16 @@ ZERO3 = {
         "stage3_param_persistence_threshold": 0,  # else weights as small as these stay whole on each rank
     },
 }
+ZERO3 |= {"bf16": {"enabled": True}, "gradient_clipping": BOUND} if ADAPTED else {}
+BF16 = {"mixed_precision": "bf16"} if ADAPTED else {}
+rows = torch.tensor([[2, 3, 5, 7], [11, 13, 17, 19]])
 
 
 def fresh():
     torch.manual_seed(0)
     model = LlamaForCausalLM(LlamaConfig(**SIZES, bos_token_id=0, eos_token_id=1, pad_token_id=2))
-    return model, torch.optim.SGD(model.parameters(), lr=0.1)
+    model = adapted(model)
+    return model, optimizer_of(model)
 
 
 def zero3():
@@ -49,7 +58,9 @@ def zero3():
 
 
 def fsdp1_state_dict():
-    model = FullyShardedDataParallel(fresh()[0], device_id=torch.device("cpu"))
+    half = MixedPrecision(torch.bfloat16, torch.bfloat16) if ADAPTED else None
+    more = {"mixed_precision": half, "use_orig_params": ADAPTED}  # else it refuses frozen and trained weights together
+    model = FullyShardedDataParallel(fresh()[0], device_id=torch.device("cpu"), **more)
     # --8<-- [start:fsdp1]
     whole = FullStateDictConfig(rank0_only=True)
     with FullyShardedDataParallel.state_dict_type(model, StateDictType.FULL_STATE_DICT, whole):
@@ -66,16 +77,18 @@ def save_checkpoint():
 
 def accelerate_fsdp2():
     AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(cpu=True)
+    accelerator = Accelerator(cpu=True, **BF16)
     plugin = FullyShardedDataParallelPlugin(fsdp_version=2, cpu_ram_efficient_loading=False)
     plugin.set_state_dict_type("FULL_STATE_DICT")
+    if ADAPTED:
+        plugin.set_mixed_precision("bf16")
     accelerator.state.fsdp_plugin = plugin
     return saved(accelerator, DistributedType.FSDP)
 
 
 def accelerate_zero3():
     AcceleratorState._reset_state(reset_partial_state=True)
-    return saved(Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=ZERO3)), DistributedType.DEEPSPEED)
+    return saved(Accelerator(deepspeed_plugin=DeepSpeedPlugin(hf_ds_config=ZERO3), **BF16), DistributedType.DEEPSPEED)
 
 
 def saved(accelerator, strategy):
@@ -86,7 +99,15 @@ def saved(accelerator, strategy):
     return accelerator.get_state_dict(model)
 
 
+def seen_step(engine, *args, **more):
+    """DeepSpeed's, and the gradients before it."""
+    if ADAPTED:
+        seen.append(flat(safe_get_full_grad(p) for p in engine.module.parameters() if p.requires_grad))
+    return step(engine, *args, **more)
+
+
 def save_model():
+    more = {"optim": "adamw_torch", "bf16": True, "max_grad_norm": BOUND} if ADAPTED else {}
     args = TrainingArguments(
         folder,
         deepspeed=ZERO3,
@@ -96,19 +117,25 @@ def save_model():
         save_strategy="no",
         use_cpu=True,
         report_to="none",
+        **more,
     )
-    trainer = Trainer(fresh()[0], args, train_dataset=[{"input_ids": [2, 3], "labels": [2, 3]}] * 4)
+    trainer = Trainer(fresh()[0], args, train_dataset=[{"input_ids": row, "labels": row} for row in rows])
+    deepspeed.DeepSpeedEngine.step = seen_step
     trainer.train()
+    deepspeed.DeepSpeedEngine.step = step
+    if ADAPTED:
+        text, numbers = told(seen[0], fresh, rows)
+        say(f"the Trainer with ZeRO-3: {text}\n{numbers}")
     trainer.save_model(f"{folder}/model")
     dist.barrier()
-    return load_file(f"{folder}/model/model.safetensors")
+    return load_file(f"{folder}/model/{'adapter_' * ADAPTED}model.safetensors")
 
 
 def generate(**more):
     engine, rank = zero3(), dist.get_rank()
     prompt, length = torch.full((1, 3), 3 + rank), 4 + 8 * rank  # the ranks end at different lengths
     more |= {"max_new_tokens": length, "min_new_tokens": length, "do_sample": False}
-    alone = fresh()[0].generate(prompt, **(more | {"synced_gpus": False}))
+    alone = fresh()[0].to(engine.module.dtype).generate(prompt, **(more | {"synced_gpus": False}))
     return engine.module.generate(prompt, **more).tolist() == alone.tolist()
 
 
@@ -119,6 +146,12 @@ def generate_known():
     return known and generate()
 
 
+def say(text):
+    if dist.get_rank() == 0:
+        print(f"\n=> {SETTING}{text}", flush=True)
+
+
+step, seen = deepspeed.DeepSpeedEngine.step, []
 CALLS = {
     "FSDP1, state_dict": fsdp1_state_dict,
     "DeepSpeed, save_checkpoint": save_checkpoint,
@@ -136,7 +169,7 @@ if sys.argv[1:] == ["unsynced"]:
     except RuntimeError as error:
         ended = any(word in str(error) for word in ("Timed out", "timeout", "timed out"))
         said = "waits until the time limit" if ended else str(error)
-    print(f"=> generate under ZeRO-3, with neither, rank {dist.get_rank()}: {said}", flush=True)
+    print(f"\n=> {SETTING}generate under ZeRO-3, with neither, rank {dist.get_rank()}: {said}", flush=True)
     os._exit(0)
 folders = [tempfile.mkdtemp()]
 dist.broadcast_object_list(folders)
@@ -145,8 +178,9 @@ for name, call in CALLS.items():
     got = call()
     if dist.get_rank() == 0:
         if isinstance(got, dict):
-            wanted = fresh()[0].state_dict()
+            model = fresh()[0]
+            wanted = get_peft_model_state_dict(model) if ADAPTED and call == save_model else model.state_dict()
             got = got.keys() == wanted.keys() and all(torch.equal(got[key].float(), wanted[key]) for key in wanted)
-        print(f"=> {name}: {'equal to one process' if got else 'NOT equal to one process'}", flush=True)
+        say(f"{name}: {'equal to one process' if got else 'NOT equal to one process'}")
     dist.barrier()
 dist.destroy_process_group()
