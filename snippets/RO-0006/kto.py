@@ -1,6 +1,8 @@
 """TRL's KTOTrainer with Liger's loss under DDP, compared with one process: torchrun --nproc-per-node 2 kto.py 1.14.0
 
 The release of TRL is named only to tell the runs apart. Three steps of plain SGD, of a model that is not its reference.
+With the word `bf16-lora` LoRA is trained in bfloat16 with AdamW and clipping, and the first gradient is compared: there
+TRL takes the adapter of the start as the reference.
 """
 
 import os
@@ -11,11 +13,12 @@ os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # Liger compiles its loss, wh
 import torch
 import torch.distributed as dist
 import trl
+from bf16_lora import ADAPTED, OPTIONS, adapted, rounded, seen
 from datasets import Dataset
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-assert sys.argv[1:] == [trl.__version__]
+assert sys.argv[1] == trl.__version__
 WORDS, RATE = ["<pad>", "</s>", *"abcdefghijklmnop"], 0.5
 OFF = dict.fromkeys(("rope", "rms_norm", "swiglu", "cross_entropy", "fused_linear_cross_entropy"), False)  # need a GPU
 sizes = {"vocab_size": 18, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -23,7 +26,8 @@ sizes = {"vocab_size": 18, "hidden_size": 16, "intermediate_size": 32, "num_hidd
 
 def fresh(seed):
     torch.manual_seed(seed)
-    return LlamaForCausalLM(LlamaConfig(**sizes, initializer_range=0.2, pad_token_id=0, eos_token_id=1))
+    config = LlamaConfig(**sizes, initializer_range=0.2, pad_token_id=0, eos_token_id=1)
+    return adapted(LlamaForCausalLM(config), ["q_proj", "v_proj"])
 
 
 def ratio(batch, kl=""):
@@ -31,10 +35,16 @@ def ratio(batch, kl=""):
     ids, attention, completion = (batch[f"{kl}{key}"] for key in ("input_ids", "attention_mask", "completion_mask"))
     told = []
     for model in (alone, reference):
-        logits = model(input_ids=ids, attention_mask=attention).logits[:, :-1]
+        logits = model(input_ids=ids, attention_mask=attention).logits[:, :-1].float()
         every = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
         told.append((every * completion[:, 1:]).sum(-1))
     return told[0] - told[1].detach()
+
+
+def one_process(batches):
+    kl = sum(ratio(batch, "KL_").mean().detach() for batch in batches).clamp(min=0) / len(batches)
+    signed = [(ratio(batch) - kl) * torch.where(batch["label"].bool(), 1, -1) for batch in batches]
+    return sum((1 - torch.sigmoid(args.beta * it)).mean() for it in signed) / len(batches)
 
 
 class Seen(trl.KTOTrainer):
@@ -49,26 +59,31 @@ of_words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 tokenizer = PreTrainedTokenizerFast(tokenizer_object=of_words, pad_token="<pad>", eos_token="</s>")
 text = [f" {a} {b} {c}" for a, b, c in zip("abcdefghijkl", "ponmlkjihgfe", "cdefghijklmn")]
 data = {"prompt": text, "completion": text[::-1], "label": [n % 3 > 0 for n in range(12)]}
-model, alone, start, reference, steps = fresh(0), fresh(0), fresh(0), fresh(1), []
-options = {"use_liger_kernel": True, "liger_kernel_config": OFF, "optim": "sgd", "learning_rate": RATE, "max_steps": 3}
-options |= {"max_grad_norm": 0, "lr_scheduler_type": "constant", "per_device_train_batch_size": 2, "use_cpu": True}
-options |= {"bf16": False, "gradient_checkpointing": False, "save_strategy": "no", "report_to": "none"}
+model, alone, start, steps = fresh(0), fresh(0), fresh(0), []
+reference = alone if ADAPTED else fresh(1)
+options = {"use_liger_kernel": True, "liger_kernel_config": OFF, "learning_rate": RATE, "max_steps": 1 if ADAPTED else 3}
+options |= {"bf16": False, "lr_scheduler_type": "constant", "per_device_train_batch_size": 2, "use_cpu": True}
+options |= {"gradient_checkpointing": False, "save_strategy": "no", "report_to": "none"} | OPTIONS
 args = trl.KTOConfig(tempfile.mkdtemp(), **options)
-more = {"ref_model": fresh(1), "processing_class": tokenizer, "train_dataset": Dataset.from_dict(data)}
+more = {"ref_model": None if ADAPTED else fresh(1), "processing_class": tokenizer, "train_dataset": Dataset.from_dict(data)}
 Seen(model, args=args, **more).train()
-optimizer = torch.optim.SGD(alone.parameters(), lr=RATE)
-for batches in steps:
-    kl = sum(ratio(batch, "KL_").mean().detach() for batch in batches).clamp(min=0) / len(batches)
-    signed = [(ratio(batch) - kl) * torch.where(batch["label"].bool(), 1, -1) for batch in batches]
-    (sum((1 - torch.sigmoid(args.beta * it)).mean() for it in signed) / len(batches)).backward()
-    optimizer.step()
-    optimizer.zero_grad()
-got, wanted, first = (torch.cat([p.detach().flatten() for p in it.parameters()]) for it in (model, alone, start))
+if ADAPTED:
+    wanted, bound = rounded(alone, lambda: one_process(steps[0]))
+    apart, told = ((seen[0] - wanted).norm() / wanted.norm()).item(), "LoRA in bf16, AdamW, clipping: the first gradient"
+    right = "is one process's" if apart <= bound else "is not one process's"
+else:
+    optimizer = torch.optim.SGD(alone.parameters(), lr=RATE)
+    for batches in steps:
+        one_process(batches).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    got, wanted, first = (torch.cat([p.detach().flatten() for p in it.parameters()]) for it in (model, alone, start))
+    apart, bound, told = ((got - wanted).norm() / (first - wanted).norm()).item(), 1e-4, "the weights"
+    right = "equal one process's" if apart < bound else "are not one process's"
 every = [None, None]
-dist.all_gather_object(every, ((got - wanted).norm() / (first - wanted).norm()).item())
+dist.all_gather_object(every, (apart, right))
 if dist.get_rank() == 0:
-    right = "equal one process's" if max(every) < 1e-4 else "are not one process's"
-    print(f"\n=> KTO with Liger under DDP, TRL {trl.__version__}: the weights {right}", flush=True)
-    print("distances", *(f"{apart:.1e}" for apart in every), flush=True)
+    print(f"\n=> KTO with Liger under DDP, TRL {trl.__version__}: {told} {max(every)[1]}", flush=True)
+    print("distances", *(f"{apart:.1e}" for apart, _ in every), f"allowed {bound:.1e}", flush=True)
 dist.barrier()
 os._exit(0)  # else gloo's threads may abort at the end: pytorch/pytorch#154976
