@@ -196,6 +196,12 @@ def small_blocks(monkeypatch):
 
 
 @pytest.fixture(scope="module")
+def shared_copy(tmp_path_factory) -> Path:
+    """A copy of the project for many tests; each takes back what it did."""
+    return copy_of(ROOT, tmp_path_factory.mktemp("shared") / "copy")
+
+
+@pytest.fixture(scope="module")
 def remembered(tmp_path_factory):
     """For who checks one copy again and again: what was computed of the same texts is not computed anew."""
     with kept.between_runs(tmp_path_factory.mktemp("kept")):

@@ -12,7 +12,7 @@ import pytest
 from support.project import ROOT, TESTS, suite
 from support.selection import imported
 
-UNIT = sorted((TESTS / "unit").glob("test_*.py"))
+UNIT = [*sorted((TESTS / "unit").glob("test_*.py")), *sorted((TESTS / "whole").glob("test_*.py"))]
 ABSENT = """
 import sys
 {names}

@@ -77,6 +77,7 @@ ELSEWHERE = [
     "conftest.py",  # of each lane
     "packages/**",
     "tests/unit/**",
+    "tests/whole/**",
     "tests/site/**",
     "tests/browser/**",
     "tests/runs/**",

@@ -18,7 +18,6 @@ from readyonce.diagnose import engine as diagnose
 from readyonce.diagnose import report
 from readyonce.rules import diagnose as rules
 from support.logs import (
-    BEFORE,
     CHANGES,
     COMPLAINTS,
     CONFUSERS,
@@ -37,18 +36,16 @@ from support.logs import (
     TITLES,
     UNCOVERED,
     apart,
-    before_each,
     error,
     in_json,
     issue,
     letters,
-    pasted_in_pieces,
     read,
     run,
     told,
 )
 from support.ordinary import ARGUMENTS, ERRORS, SURROUNDINGS
-from support.project import KNOWN, ROOT, command, edit, suite
+from support.project import KNOWN, ROOT
 
 LOOKS = [(id, number) for id, it in KNOWN.incidents.items() for number in range(len(it.meta.look))]
 
@@ -239,20 +236,6 @@ def test_a_title_is_known_or_belongs_to_its_error(family):
                 assert answer["error"] == family or answer["words_of"] == [family], (lead + title + end, answer)
 
 
-@pytest.mark.parametrize("family", KNOWN.families)
-def test_a_line_cut_at_the_edge_belongs_to_its_error(family):
-    """From the first 30 letters of a message on, wherever it is cut; some texts begin as others do."""
-    for wording in KNOWN.families[family].wordings:
-        line = wording.all[0]
-        if wording.needs or wording.strategy or (wording.frame and not wording.bare) or line.startswith("assert"):
-            continue
-        for end in range(30, len(line)):
-            answer = told("Traceback (most recent call last):\n  ...\n[rank0]: RuntimeError: " + line[:end]).json
-            if line[:end].strip() not in sum(TITLES.values(), []):  # the whole title of another, maybe
-                assert answer["error"] == family or family in answer["words_of"], (line[:end], answer)
-            assert answer["kind"] != "fragment" or answer["line"] == 3
-
-
 @pytest.mark.parametrize(
     "text, families",
     [
@@ -283,14 +266,6 @@ def test_part_of_an_error(text, families):
     assert answer["words_of"] == families
     assert answer["kind"] == ("fragment" if families else "unknown")
     assert answer["error"] is None and answer["incidents"] == [] and answer["fix"] is None
-
-
-def test_ordinary_text_holds_no_part_of_an_error():
-    """Source, notes and logs of other failures, in pieces as people paste; of the libraries: runs/test_libraries.py."""
-    paths = [*(ROOT / "scripts").rglob("*.py"), *suite(), ROOT / "README.md", ROOT / "LICENSE"]
-    paths = [path for path in paths if path.name != "test_diagnose.py"]  # the texts above
-    paths += [path for path in LOGS if read(path)[0]["kind"] in ("unknown", "wrapper-only")]
-    assert pasted_in_pieces(paths) >= 2000
 
 
 def test_the_words_for_part_of_an_error():
@@ -337,23 +312,6 @@ def test_a_text_without_an_error_leads_to_the_guard():
     for text, led in (("no error at all", True), ("torch.OutOfMemoryError: CUDA out of memory.", False)):
         words = report.text(engine, diagnose.diagnose(engine, text.encode()), "en")
         assert ("https://wiki.example/guard/" in words) == led
-
-
-@pytest.mark.parametrize("before", BEFORE)
-def test_what_stands_before_an_error_changes_no_answer(before):
-    """For known errors and for others: launchers, loggers, bars, sentences."""
-    for text in UNCOVERED:
-        bare, answer = told(text).json, told(before + text).json
-        assert bare["exception"]["text"] == text and bare["line"] == 1
-        answer["exception"]["rank"] = None
-        assert answer == bare, (before + text, answer)
-        later = f"{before}{text}\n{before}{error('nccl-watchdog')}"
-        assert told(later).json["exception"]["text"] == text, later
-        launched = f"{before}{text}\n{before}torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
-        assert told(launched).json["exception"]["text"] == text, launched
-    for entry in MESSAGES:
-        bare, answer = told(entry["message"]).json, told(before_each(entry["message"], before)).json
-        assert answer["error"] == bare["error"], (before, entry["message"], answer)
 
 
 @pytest.mark.parametrize("form", IN_JSON, ids=str)
@@ -450,16 +408,6 @@ def test_an_error_above_its_cause_or_its_solution_is_quoted(text, change):
 @pytest.mark.parametrize("text", REPORTS)
 def test_a_report_that_has_no_solution_is_no_guide(text):
     assert told(text).json["error"] == "ddp-ready-twice"
-
-
-@pytest.mark.parametrize("change", ["in HTML", "in HTML, escaped twice"])
-def test_html_entities_change_no_answer(change):
-    texts = [read(path)[1] for path in LOGS] + [entry["message"] for entry in MESSAGES] + UNCOVERED + GUIDES + REPORTS
-    texts += [text for groups in CONFUSERS.values() for group in groups.values() for text in group]
-    for text in texts:
-        assert told(CHANGES[change](text)).json == told(text).json, text
-    for text in ("&lt", "&;", "&#0;", "&#x1b;", "&amp;" * 2000, "&" * 20_000):
-        assert told(text).json["kind"] == "unknown"
 
 
 def test_the_name_of_a_section_is_no_exception():
@@ -847,22 +795,3 @@ def test_the_rules_are_small():
 
 
 # ------------------------------------------------------------------------------ compiled rules are never stale
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda root: (root / "scripts" / "readyonce" / "rules" / "diagnose.py").touch(),
-        lambda root: edit(root / "snippets" / "errors" / "no-grad-fn.yml", "no-grad-fn", "no-grad-fn"),
-        lambda root: (root / "snippets" / "errors" / "fsdp-dtype.yml").unlink(),
-    ],
-    ids=["code", "signature", "deletion"],
-)
-def test_what_is_older_than_its_sources_is_compiled_again(copy, change):
-    compiled, package = copy / "build" / "rules.json", {"PYTHONPATH": str(copy / "scripts")}
-    assert command("diagnose", "-", root=copy, environment=package, input="fine\n").returncode == 1
-    compiled.write_text('{"families": []}', encoding="utf-8")
-    change(copy)
-    done = command("diagnose", "-", root=copy, environment=package, input="fine\n")
-    assert done.returncode == 1, done.stderr
-    assert "path" in json.loads(compiled.read_text(encoding="utf-8"))["families"][0]
