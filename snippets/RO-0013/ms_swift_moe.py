@@ -6,7 +6,7 @@ With `own` in the place of `model` ms-swift computes the loss itself, because it
 import json
 import sys
 
-from one_process import ANSWERS, COEFFICIENT, Compare, folder, see
+from one_process import ADAPTED, ANSWERS, CLIP, COEFFICIENT, OPTIM, Compare, folder, see
 from swift.callbacks import callbacks_map
 from swift.pipelines import sft_main
 from swift.trainers import Seq2SeqTrainer
@@ -35,8 +35,10 @@ with (folder / "data.jsonl").open("w") as data:
 options = f"""
     --model {folder} --model_type qwen3_moe --template qwen2_5 --check_model false --dataset {folder}/data.jsonl
     --output_dir {folder}/out --router_aux_loss_coef {COEFFICIENT} --enable_channel_loss {whose == 'own'}
-    --callbacks compare --tuner_type full --torch_dtype float32 --bf16 false --fp16 false --use_cpu true --max_steps 1
+    --callbacks compare --bf16 {ADAPTED} --fp16 false --use_cpu true --max_steps 1
     --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --split_dataset_ratio 0 --dataloader_num_workers 0
-    --optim sgd --max_grad_norm 0 --gradient_checkpointing false --save_strategy no --report_to none
+    --optim {OPTIM} --max_grad_norm {CLIP} --gradient_checkpointing false --save_strategy no --report_to none
 """
+full = "--tuner_type full --torch_dtype float32"
+options += "--tuner_type lora --torch_dtype bfloat16 --lora_dropout 0" if ADAPTED else full
 sft_main(options.split())

@@ -1,6 +1,7 @@
 """Qwen3-Omni's experts as LLaMA-Factory patches them, under ZeRO-2: torchrun --nproc-per-node 2 llamafactory_omni.py
 
-Each rank's tokens go to other experts. The weights are compared with one process, before the patch and with it.
+Each rank's tokens go to other experts. The weights are compared with one process, before the patch and with it. With
+`bf16-lora` it is the first gradient, of LoRA in bfloat16, with AdamW and clipping.
 """
 
 import os
@@ -10,24 +11,31 @@ import deepspeed
 import torch
 import torch.distributed as dist
 from llamafactory.model.patcher import patch_qwen3_omni_moe_thinker_text_sparse_moe_block
+from second import ADAPTED, ZERO, adapted, of_ranks, verdict
 from transformers.models.qwen3_omni_moe import modeling_qwen3_omni_moe as omni
 
 SIZES = {"vocab_size": 32, "hidden_size": 16, "intermediate_size": 16, "moe_intermediate_size": 8, "num_hidden_layers": 2}
 HEADS = {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "num_experts": 8, "num_experts_per_tok": 1}
 ROPE = {"rope_scaling": {"rope_type": "default", "mrope_section": [2, 1, 1]}, "initializer_range": 0.5}
 ZERO2 = {"train_micro_batch_size_per_gpu": 2, "gradient_clipping": 0.0, "zero_allow_untested_optimizer": True}
-ZERO2 |= {"zero_optimization": {"stage": 2}}
+ZERO2 |= {"zero_optimization": {"stage": 2}} | ZERO
 
 
 def fresh():
     torch.manual_seed(0)
     config = omni.Qwen3OmniMoeTextConfig(**SIZES, **HEADS, **ROPE)
     model = omni.Qwen3OmniMoeThinkerTextModel(config)
+    if ADAPTED:
+        return adapted(model)
     return model, torch.optim.SGD(model.parameters(), lr=0.05)
 
 
 def loss_of(model, tokens):
     return (model(input_ids=tokens).last_hidden_state - 0.5).square().mean()
+
+
+def losses(model):
+    return [loss_of(model, tokens) / 2 for tokens in data]
 
 
 def train(name):
@@ -36,8 +44,11 @@ def train(name):
     alone, sgd = fresh()
     for _ in range(3):
         engine.backward(loss_of(engine, data[dist.get_rank()]))
+        first = of_ranks(model) if ADAPTED else None
         engine.step()
-        sum(loss_of(alone, tokens) / 2 for tokens in data).backward()
+        if ADAPTED:
+            return verdict(name, first, alone, losses)
+        sum(losses(alone)).backward()
         sgd.step()
         sgd.zero_grad()
     both = (model.parameters(), alone.parameters(), fresh()[0].parameters())
