@@ -109,9 +109,9 @@ else:
 apart = ((got - wanted).norm() / wanted.norm()).item()
 if dist.get_rank() == 0:
     near = "within the rounding of bf16" if ADAPTED else "to a hundred-thousandth"
-    setting = "LoRA in bf16, AdamW, clipping, " if ADAPTED else ""
+    setting = "LoRA in bf16, AdamW, clipping | " if ADAPTED else ""
     right = f"one process's, {near}" if apart <= bound else "not one process's"
-    print(f"\n=> {name} with{'' if liger else 'out'} Liger under ZeRO-3: {setting}the gradient is {right}", flush=True)
+    print(f"\n=> {setting}{name} with{'' if liger else 'out'} Liger under ZeRO-3: the gradient is {right}", flush=True)
     print(f"distance {apart:.1e}, allowed {bound:.1e}", flush=True)
 dist.barrier()
 os._exit(0)  # else gloo's threads may abort at the end: pytorch/pytorch#154976
