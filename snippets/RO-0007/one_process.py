@@ -90,6 +90,7 @@ class Compare(TrainerCallback):
             setting, near, digits = "LoRA in bf16, AdamW, clipping | ", "within bf16's rounding", 1
             wanted = self.alone(every, bf16=True)
             bound = 3 * ((wanted - plain).norm() / wanted.norm()).item()
+            assert bound < 0.25  # else a gradient half as long could pass
         apart = ((got - wanted).norm() / wanted.norm()).item()
         if dist.get_rank() == 0:
             right = f"one process's, {near}" if apart < bound else "not one process's"
