@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from accelerate import Accelerator
 from peft import LoraConfig, get_peft_model
-from second import ADAPTED, CLIP, verdict
+from second import ADAPTED, CLIP, moved, verdict
 from swift.loss import loss_map
 from torch import nn
 
@@ -32,6 +32,7 @@ accelerator.backward(loss({"last_hidden_state": F.normalize(model(rows), dim=-1)
 if ADAPTED:
     accelerator.clip_grad_norm_(encoder.parameters(), CLIP)
     torch.optim.AdamW(encoder.parameters()).step()
+    moved(encoder, alone)
 
 
 def of_all(alone):

@@ -26,6 +26,12 @@ def noted(parameters, *rest, **more):
     return norm
 
 
+def moved(model, alone):
+    """AdamW's step changed each weight that is trained, and no other: `alone` is a copy of the start."""
+    pairs = zip(model.parameters(), alone.parameters(), strict=True)
+    assert all(after.equal(before) != after.requires_grad for after, before in pairs)
+
+
 def verdict(name, model, alone, loss, bound, near):
     def one_process(bf16):
         alone.zero_grad()
@@ -38,6 +44,7 @@ def verdict(name, model, alone, loss, bound, near):
         name, near, digits = f"LoRA in bf16, AdamW, clipping | {name}", "within bf16's rounding", 1
         (got,), plain, wanted = unclipped, wanted, one_process(bf16=True)
         bound = 3 * ((wanted - plain).norm() / wanted.norm()).item()
+        assert bound < 0.25  # else a gradient half as long could pass
     apart = ((got - wanted).norm() / wanted.norm()).item()
     if dist.get_rank() == 0:
         right = f"one process's, {near}" if apart < bound else "not one process's"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from second import ADAPTED, CLIP, verdict
+from second import ADAPTED, CLIP, moved, verdict
 from tevatron.modeling import DenseModel
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -53,6 +53,7 @@ loss.backward()
 if ADAPTED:
     nn.utils.clip_grad_norm_(encoder.parameters(), CLIP)
     torch.optim.AdamW(encoder.parameters()).step()
+    moved(encoder, alone)
 
 
 def of_all(alone):

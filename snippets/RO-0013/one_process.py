@@ -47,7 +47,8 @@ def clip(accelerator, parameters, *rest, **more):
     return clipped(accelerator, trained, *rest, **more)
 
 
-clipped, Accelerator.clip_grad_norm_ = Accelerator.clip_grad_norm_, clip
+if ADAPTED:
+    clipped, Accelerator.clip_grad_norm_ = Accelerator.clip_grad_norm_, clip
 
 
 def flat(gradients):
@@ -95,6 +96,7 @@ class Compare(TrainerCallback):
             full_main, full_aux = of_one(self.alone.float(), every, self.by_tokens)
             bound = 3 * ((full_main + COEFFICIENT * full_aux - wanted).norm() / wanted.norm()).item()
             assert got.norm() > CLIP
+            assert bound < 0.25  # else a gradient half as long could pass
         apart = ((got - wanted).norm() / wanted.norm()).item()
         times = ((got - of_main) @ of_aux / (of_aux @ of_aux) / COEFFICIENT).item()
         used = used_coefficient(model, every[-1]) if self.asked else None
@@ -103,7 +105,7 @@ class Compare(TrainerCallback):
             right = f"one process's, {near}" if apart < bound else "not one process's"
             right += ", where it is weighted by tokens" if self.by_tokens else ""
             asked = f"used_coefficient {used:.4f}, " if self.asked else ""
-            counts = f"{times:.0f}" if ADAPTED else f"{times:.2f}"
+            counts = f"{times:.1f}" if ADAPTED else f"{times:.2f}"
             told = f"{asked}the auxiliary loss counts {counts} times, the gradient is {right}"
             setting = "LoRA in bf16, AdamW, clipping | " if ADAPTED else ""
             print(f"\n=> {setting}{self.name}, {len(every)} micro-batches: {told}\n", flush=True)

@@ -47,6 +47,7 @@ def train(name):
         first = of_ranks(model) if ADAPTED else None
         engine.step()
         if ADAPTED:
+            engine.destroy()
             return verdict(name, first, alone, losses)
         sum(losses(alone)).backward()
         sgd.step()

@@ -40,6 +40,7 @@ def verdict(name, got, alone, losses):
     half, full = (of_one(alone, losses, dtype) for dtype in (torch.bfloat16, torch.float32))
     rounding, apart = ((it - half).norm() / half.norm() for it in (full, got))
     assert got.norm() > CLIP
+    assert 3 * rounding < 0.25  # else a gradient half as long could pass
     right = "is one process's" if apart <= 3 * rounding else "is not one process's"
     if dist.get_rank():
         return

@@ -114,7 +114,9 @@ known = HfDeepSpeedConfig(ZERO3)  # keep it: here transformers sees that it is Z
 for name, case in cases.items():
     try:
         apart, bound = distance(case(True), alone[name])
-        said = f"{'the first gradient is ' if ADAPTED else ''}{'equal to' if apart < bound else 'NOT'} one process"
+        said = "equal to one process" if apart < bound else "NOT one process"
+        if ADAPTED:
+            said = f"the first gradient is {'equal to' if apart < bound else 'not'} one process's"
     except AssertionError as error:
         apart, bound, shape = None, None, str(error).partition("'ds_shape'")[2].split(", 'req")[0]
         failed = traceback.extract_tb(error.__traceback__)[-1].line
