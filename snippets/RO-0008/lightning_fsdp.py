@@ -11,7 +11,7 @@ import lightning
 import torch
 import torch.distributed as dist
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
-from second import ADAPTED, BOUND, RATE, SETTING, adapted, compared, gradient, whole
+from second import ADAPTED, BOUND, SETTING, adapted, compared, gradient, optimizer_of, whole
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.utils.data import DataLoader, DistributedSampler
@@ -45,8 +45,7 @@ class Model(lightning.LightningModule):
 
     def configure_optimizers(self):
         sources = {"self.trainer.model.parameters()": self.trainer.model.parameters, "self.parameters()": self.parameters}
-        held = [p for p in sources.get(self.source, lambda: self.before)() if p.requires_grad]
-        return torch.optim.AdamW(held, lr=RATE) if ADAPTED else torch.optim.SGD(held, lr=0.5)
+        return optimizer_of(sources.get(self.source, lambda: self.before)())
 
     def configure_gradient_clipping(self, optimizer, gradient_clip_val=None, gradient_clip_algorithm=None):
         if ADAPTED:

@@ -19,6 +19,11 @@ def adapted(model, layers):
     return get_peft_model(model, lora) if ADAPTED else model
 
 
+def optimizer_of(parameters):
+    held = [p for p in parameters if p.requires_grad]
+    return torch.optim.AdamW(held, lr=RATE) if ADAPTED else torch.optim.SGD(held, lr=0.5)
+
+
 def whole(model):
     if isinstance(model, FullyShardedDataParallel):
         with FullyShardedDataParallel.summon_full_params(model):
@@ -27,7 +32,7 @@ def whole(model):
 
 
 def gradient(model):
-    """The whole gradient, which stands in the place of the weights for as long as `whole` needs."""
+    """The whole gradients. FSDP gathers only weights, so the gradients stand in their place meanwhile."""
     kept = [p.detach().clone() for p in model.parameters()]
     for p in model.parameters():
         p.data.zero_() if p.grad is None else p.data.copy_(p.grad)
@@ -39,7 +44,7 @@ def gradient(model):
 
 def one_process(model, loss, batches, half=False):
     """What the weights became, or the first gradient."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    optimizer = optimizer_of(model.parameters())
     for rows in batches:
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             value = loss(model, rows)
@@ -56,13 +61,18 @@ def length(some, others):
 
 
 def compared(fresh, loss, batches, ended, seen):
-    """How many weights moved, whether these or the first gradient are one process's, and the distance and its limit."""
+    """How many weights moved, whether these or the first gradient are one process's, and the distance and its limit.
+
+    Both are shares of how long one process's gradient is, or of how far its weights moved.
+    """
     start, alone = whole(fresh()), one_process(fresh(), loss, batches, half=ADAPTED)
-    moved = sum(not torch.equal(a, b) for a, b in zip(ended, start, strict=True))
-    moved = f"{moved} of {sum(p.requires_grad for p in fresh().parameters())} {TRAINED}weights moved"
-    apart = length(alone, seen[0] if ADAPTED else ended)
-    limit = 3 * length(alone, one_process(fresh(), loss, batches)) if ADAPTED else 1e-5 * length(alone, start)
-    norm = length(seen[0] if ADAPTED else ended, [torch.zeros(())] * len(start))
+    trained, zeros = [p.requires_grad for p in fresh().parameters()], [torch.zeros(())] * len(start)
+    moved = sum(t and not torch.equal(a, b) for a, b, t in zip(ended, start, trained, strict=True))
+    moved = f"{moved} of {sum(trained)} {TRAINED}weights moved"
+    got, unit = (seen[0], length(alone, zeros)) if ADAPTED else (ended, length(alone, start))
+    apart, norm = length(alone, got) / unit, length(got, zeros)
+    limit = 3 * length(alone, one_process(fresh(), loss, batches)) / unit if ADAPTED else 1e-5
+    assert limit < 0.25, limit  # else a gradient half as long could pass
     right = "equal one process's" if apart < limit else "are not one process's"
     if ADAPTED:
         right = "the first gradient is one process's" if apart < limit else "the first gradient is not one process's"

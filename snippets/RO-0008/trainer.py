@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState, GradientState, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-from second import ADAPTED, BOUND, RATE, SETTING, TRAINED, adapted, compared, gradient, whole
+from second import ADAPTED, BOUND, RATE, SETTING, TRAINED, adapted, compared, gradient, optimizer_of, whole
 from torch.utils.data import SequentialSampler
 from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
@@ -76,7 +76,7 @@ for name, Own.settings in STRATEGIES.items():
     said(distance, "")
     model = fresh()
     try:
-        made(model, optimizers=(torch.optim.SGD(model.parameters(), lr=0.5), None))
+        made(model, optimizers=(optimizer_of(model.parameters()), None))
         said(f"{name}, optimizers=(…): no error")
     except RuntimeError as error:
         said(f"{name}, optimizers=(…): {error}")
