@@ -37,7 +37,7 @@ def fresh():
 
 
 def gradients(model):
-    """The whole ones, which stand in the place of the weights for as long as these are gathered."""
+    """The whole gradients. FSDP gathers only weights, so the gradients stand in their place meanwhile."""
     kept = [p.detach().clone() for p in model.parameters()]
     for p in model.parameters():
         p.data.zero_() if p.grad is None else p.data.copy_(p.grad)
@@ -75,8 +75,9 @@ def said(name, got):
 FullyShardedDataParallel.state_dict_type = staticmethod(in_place)
 data = torch.randint(64, (2, 8), generator=torch.Generator().manual_seed(1))
 alone, optimizer = fresh()
-alone(input_ids=data, labels=data).loss.backward()
-optimizer.step()
+if not ADAPTED:
+    alone(input_ids=data, labels=data).loss.backward()
+    optimizer.step()
 for kind in ("FULL_STATE_DICT", "SHARDED_STATE_DICT"):
     AcceleratorState._reset_state(True), PartialState._reset_state(), GradientState._reset_state()
     accelerator = Accelerator(cpu=True, mixed_precision="bf16" if ADAPTED else "no")

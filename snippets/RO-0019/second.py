@@ -37,9 +37,11 @@ def one_process(model, rows):
 
 
 def told(got, fresh, rows):
-    """What is to say of the first gradient, and the numbers."""
+    """What is to say of the first gradient, and the numbers: the distance and its limit are shares of one process's length."""
     half, full = (one_process(fresh()[0].to(it), rows) for it in (torch.bfloat16, torch.float32))
-    apart, limit, norm = (got - half).norm(), 3 * (half - full).norm(), got.norm()
+    unit, norm = half.norm(), got.norm()
+    apart, limit = (got - half).norm() / unit, 3 * (half - full).norm() / unit
+    assert limit < 0.25, limit  # else a gradient half as long could pass
     text = f"the first gradient is {'' if apart < limit else 'NOT '}one process's, within rounding, "
     text += f"and {'above' if norm > BOUND else 'below'} the bound"
     return text, f"distance {apart:.1e}, limit {limit:.1e}, norm {norm:.1e}"

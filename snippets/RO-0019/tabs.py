@@ -2,8 +2,8 @@
 
 Each is compared with the weights of the model that went in. On a CPU accelerate never turns FSDP on, so
 `saved` sets what it sets on a GPU; FSDP1 by accelerate fails there, for it moves the weights to the CPU.
-With the word `bf16-lora` behind it, it is LoRA in bfloat16 with AdamW and clipping, and the Trainer's first gradient is
-compared with one process's.
+With the word `bf16-lora` behind it, it is LoRA in bfloat16. The Trainer steps with AdamW and clipping too: its first
+gradient is compared with one process's, and what it saves with one process that steps with this gradient.
 """
 
 import os
@@ -113,7 +113,7 @@ def save_model():
         deepspeed=ZERO3,
         per_device_train_batch_size=1,
         max_steps=1,
-        learning_rate=0.0,
+        learning_rate=1e-3 if ADAPTED else 0.0,
         save_strategy="no",
         use_cpu=True,
         report_to="none",
@@ -125,7 +125,7 @@ def save_model():
     deepspeed.DeepSpeedEngine.step = step
     if ADAPTED:
         text, numbers = told(seen[0], fresh, rows)
-        say(f"the Trainer with ZeRO-3: {text}\n{numbers}")
+        say(f"the Trainer with ZeRO-3: {text}\n{numbers}", SETTING)
     trainer.save_model(f"{folder}/model")
     dist.barrier()
     return load_file(f"{folder}/model/{'adapter_' * ADAPTED}model.safetensors")
@@ -146,9 +146,23 @@ def generate_known():
     return known and generate()
 
 
-def say(text):
+def stepped(model, gradient):
+    """One process's weights, in bfloat16, after a clipped step with this gradient."""
+    held = [p for p in model.parameters() if p.requires_grad]
+    for p, part in zip(held, gradient.split([p.numel() for p in held]), strict=True):
+        p.grad = part.view_as(p)
+    torch.nn.utils.clip_grad_norm_(held, BOUND)
+    start = flat(p.detach().bfloat16() for p in held)
+    torch.optim.AdamW(held, lr=1e-3, weight_decay=0.0).step()
+    assert (flat(p.detach().bfloat16() for p in held) != start).float().mean() > 0.9, "the weights did not move"
+    return get_peft_model_state_dict(model.bfloat16())
+
+
+def say(text, setting=None):
+    """Say it, behind what was set. FSDP only saves here: it computes nothing in bfloat16."""
+    setting = (("LoRA | " if "FSDP" in text else "LoRA in bf16 | ") if setting is None else setting) if ADAPTED else ""
     if dist.get_rank() == 0:
-        print(f"\n=> {SETTING}{text}", flush=True)
+        print(f"\n=> {setting}{text}", flush=True)
 
 
 step, seen = deepspeed.DeepSpeedEngine.step, []
@@ -169,7 +183,7 @@ if sys.argv[1:] == ["unsynced"]:
     except RuntimeError as error:
         ended = any(word in str(error) for word in ("Timed out", "timeout", "timed out"))
         said = "waits until the time limit" if ended else str(error)
-    print(f"\n=> {SETTING}generate under ZeRO-3, with neither, rank {dist.get_rank()}: {said}", flush=True)
+    print(f"\n=> {'LoRA in bf16 | ' * ADAPTED}generate under ZeRO-3, with neither, rank {dist.get_rank()}: {said}", flush=True)
     os._exit(0)
 folders = [tempfile.mkdtemp()]
 dist.broadcast_object_list(folders)
@@ -179,8 +193,10 @@ for name, call in CALLS.items():
     if dist.get_rank() == 0:
         if isinstance(got, dict):
             model = fresh()[0]
-            wanted = get_peft_model_state_dict(model) if ADAPTED and call == save_model else model.state_dict()
-            got = got.keys() == wanted.keys() and all(torch.equal(got[key].float(), wanted[key]) for key in wanted)
-        say(f"{name}: {'equal to one process' if got else 'NOT equal to one process'}")
+            wanted = stepped(model, seen[0]) if ADAPTED and call == save_model else model.state_dict()
+            got = got.keys() == wanted.keys() and all(torch.equal(got[key].float(), wanted[key].float()) for key in wanted)
+        with_it = " with this gradient" if ADAPTED and call == save_model else ""
+        text = f"{name}: {'equal to one process' if got else 'NOT equal to one process'}{with_it}"
+        say(text, SETTING if call == save_model else None)
     dist.barrier()
 dist.destroy_process_group()
