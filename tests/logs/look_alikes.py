@@ -127,6 +127,17 @@ def zero3_device_map():
         GPT2Model.from_pretrained(folder, device_map="auto")
 
 
+def zero3_mixed_dtypes():
+    import deepspeed
+
+    config = {"train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3}}
+    config |= {"zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False}
+    with deepspeed.zero.Init(config_dict_or_path=config):
+        model = nn.Sequential(nn.Linear(4, 4))
+    model.append(nn.Linear(4, 4))  # as an adapter in float32 that is made later
+    deepspeed.initialize(model=model, optimizer=torch.optim.AdamW(model.parameters()), config=config)
+
+
 if __name__ == "__main__":
     dist.init_process_group("gloo")
     globals()[sys.argv[1]]()

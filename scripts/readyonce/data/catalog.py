@@ -468,8 +468,18 @@ class Catalog:
         return self.ended.get(f"error:{error}", self.none)
 
     def was_run(self, error: str) -> bool:
-        """Whether anything that was run here ended in an error of this family."""
-        return any(error in incident.ended_in for incident in self.incidents.values())
+        """Whether anything that was run here ended in an error of this family, or prints its text."""
+        return error in self.printed or any(error in incident.ended_in for incident in self.incidents.values())
+
+    @cached_property
+    def printed(self) -> dict[str, set[str]]:
+        """Error family -> the incidents of which a script prints its text."""
+        found: dict[str, set[str]] = {}
+        for incident in self.incidents.values():
+            lines = (line for record in incident.printed.values() for call in record.lines.values() for line in call)
+            for family in {self.family_of(line) for line in lines} - {None}:
+                found.setdefault(str(family), set()).add(incident.id)
+        return found
 
     def parted(self, runs: Collection[Observed]) -> list[tuple[Leaf, list[Observed]]]:
         """What tells the outcomes of these runs apart, and the runs of each part."""

@@ -76,12 +76,12 @@ class Page:
         return f"[{family.title[self.language]}]({to}{family.source})"
 
     def seen_in(self, family: FamilyFile, up: str) -> str:
-        """Links to the incidents that an error belongs to or that a run of theirs ended in."""
-        incidents = self.catalog.incidents.values()
+        """Links to the incidents that an error belongs to, that a run of theirs ended in, or that a script of theirs prints."""
+        incidents, printed = self.catalog.incidents.values(), self.catalog.printed.get(family.family, set())
         found = [
             f"[{incident.id}]({up}incidents/{incident.id}.md)"
             for incident in incidents
-            if family.family in incident.shows
+            if family.family in incident.shows or incident.id in printed
         ]
         more = self.say("more", len(found) - IN_CELL) if len(found) > IN_CELL else ""
         return self.joined("between", found[:IN_CELL]) + more
