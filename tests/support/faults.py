@@ -19,16 +19,24 @@ def read(path: Path) -> dict:
     return reading.parse_yaml(path.read_text(encoding="utf-8"))
 
 
+def expected(fault: dict) -> list[dict]:
+    """Each problem that must be told: its `file`, and what it `says`."""
+    return [{"file": fault.get("file") or fault["edit"], "says": fault["says"]}, *fault.get("also", [])]
+
+
+def is_told(wanted: dict, problem: reading.Problem) -> bool:
+    return problem.file == wanted["file"] and wanted["says"] in problem.what
+
+
 def judge(copy: Path, fault: dict, found: list[reading.Problem]) -> None:
-    file = fault.get("file") or fault["edit"]
-    wanted = [{"file": file, "says": fault["says"]}, *fault.get("also", [])]
+    wanted = expected(fault)
     # What a script or a rule says is in the address of evidence, so a fault in it makes that stale, too: test_made_from.py.
     found = [one for one in found if not one.what.startswith("it was stored with another")]
-    said = [one.file == it["file"] and it["says"] in one.what for one, it in zip(found, wanted)]
+    said = [is_told(it, one) for one, it in zip(found, wanted)]
     assert len(found) == len(wanted) and all(said), "\n".join(map(str, found)) or "nothing was found"
     assert all(problem.remedy for problem in found) and fault.get("remedy", "") in found[0].remedy
     if near := fault.get("near"):
-        text = (copy / file).read_text(encoding="utf-8")
+        text = (copy / wanted[0]["file"]).read_text(encoding="utf-8")
         assert found[0].line == text[: text.index(near)].count("\n") + 1, found[0]
     if line := fault.get("line"):
         assert found[0].line == int(line), found[0]

@@ -32,7 +32,7 @@ HOSTILE = {
     "shells.sh": "export A=" + "x" * 100000 + "\n" + "bash -c 'swift sft $A'\n" * 2000,
     "many-shells.sh": "".join(f"A{i}=1\n" for i in range(20000)) + "bash -c 'swift sft'\n" * 20000,
     "looks.sh": "x deepspeed " * 50000,
-    "starters.sh": ";srun " * 100000,
+    "starters.sh": ";srun ;composer " * 100000,
     "evals.sh": "A='eval $A'\neval $A\n",
     "anchors.yaml": "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
     "itself.yaml": "a: &a [*a]\n",

@@ -14,7 +14,7 @@ from readyonce.data import catalog, reading, schema
 from readyonce.lab import venvs
 from readyonce.pages import incident, rule_docs
 from readyonce.publish import site
-from support.faults import FAULTS, committed, read
+from support.faults import FAULTS, committed, expected, is_told, read
 from support.project import ROOT, TESTS, edit
 
 RULES = {rule.__name__: rule for rule in check.rules(*check.KINDS)}
@@ -31,8 +31,7 @@ def test_its_rule_finds_a_fault(shared_copy, remembered, path):
     with committed(shared_copy, fault):
         known = catalog.load(shared_copy)
         found = known.problems if fault["rule"] == "loading" else RULES[fault["rule"]](known)
-        said = [*fault.get("also", []), fault]
-        assert any(it["says"] in problem.what for problem in found for it in said), "another rule finds it"
+        assert any(is_told(it, problem) for problem in found for it in expected(fault)), "another rule finds it"
 
 
 def test_each_rule_has_a_fault():

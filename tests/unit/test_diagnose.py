@@ -792,6 +792,3 @@ def test_the_rules_are_small():
     told = RULES | {"matching": {}}  # which grows with neither
     assert all(len(rules.to_script(told, language).encode()) < limit for language in LANGUAGES)
     assert len(json.dumps(RULES["matching"])) < 4_500
-
-
-# ------------------------------------------------------------------------------ compiled rules are never stale

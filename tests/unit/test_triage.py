@@ -39,10 +39,7 @@ from support.fleet import (
     unreadable,
     written,
 )
-from support.logs import (
-    ENGINE,
-    RULES,
-)
+from support.logs import ENGINE, RULES
 from support.packed import tarred
 from support.project import KNOWN, ROOT, command
 

@@ -477,8 +477,9 @@ class Catalog:
         found: dict[str, set[str]] = {}
         for incident in self.incidents.values():
             lines = (line for record in incident.printed.values() for call in record.lines.values() for line in call)
-            for family in {self.family_of(line) for line in lines} - {None}:
-                found.setdefault(str(family), set()).add(incident.id)
+            for line in lines:
+                if family := self.family_of(line):
+                    found.setdefault(family, set()).add(incident.id)
         return found
 
     def parted(self, runs: Collection[Observed]) -> list[tuple[Leaf, list[Observed]]]:

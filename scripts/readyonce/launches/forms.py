@@ -35,7 +35,7 @@ SUBMITS = re.compile(
 # What starts processes and is none of the launchers that the reader knows.
 STARTERS = re.compile(
     r"(?:^|;)[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:exec|nohup|time|poetry run|uv run)[ \t]+)*"
-    r"(composer(?=[ \t].*\.py)|colossalai run|(?:lightning|fabric) run|horovodrun|(?:srun|mpirun|mpiexec)(?=\s(?:.{0,2000}\s)?python[\d.]*\s)"
+    r"(composer(?=[ \t].{0,2000}\.py)|colossalai run|(?:lightning|fabric) run|horovodrun|(?:srun|mpirun|mpiexec)(?=\s(?:.{0,2000}\s)?python[\d.]*\s)"
     r"|python[\d.]*[ \t]+(?:-m[ \t]+)?\S*swift[./]cli[./][\w.]+)",
     re.MULTILINE,
 )
