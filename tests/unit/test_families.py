@@ -19,9 +19,9 @@ from support.project import KNOWN, ROOT, TESTS
 MESSAGES = reading.parse_yaml((TESTS / "messages.yml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("entry", MESSAGES, ids=lambda entry: entry["family"])
-def test_message_is_of_its_family(entry):
-    assert KNOWN.family_of(entry["message"]) == entry["family"]
+def test_message_is_of_its_family():
+    wrong = [(it, found) for it in MESSAGES if (found := KNOWN.family_of(it["message"])) != it["family"]]
+    assert not wrong
 
 
 @pytest.mark.parametrize("name", KNOWN.families)
