@@ -225,6 +225,27 @@ def test_releases_come_from_the_projects_own_requirements(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "file, pins",
+    [
+        ("pyproject.toml", '[project]\ndependencies = ["torch", "transformers[torch]==4.57.6", "x"]\n'),
+        ("pyproject.toml", '[project.optional-dependencies]\ntrain = ["ninja", "Transformers == 4.57.6"]\n'),
+        ("setup.py", "setup(install_requires=[\n    'transformers==4.57.6',  # tried\n])\n"),
+        ("environment.yml", "dependencies:\n  - python=3.10\n  - pip:\n      - transformers==4.57.6\n"),
+        ("environment.yml", "dependencies:\n  - conda-forge::x\n  - transformers=4.57.6=pyhd8ed1ab_0\n"),
+    ],
+)
+def test_releases_come_from_each_file_that_pins_them(file, pins, tmp_path):
+    (tmp_path / "train.sh").write_text("torchrun --nproc_per_node 8 t.py --per_device_train_batch_size 1\n", "utf-8")
+    (tmp_path / file).write_text(pins, encoding="utf-8")
+    assert f"transformers 4.57.6 (from {file})" in linted("train.sh", cwd=tmp_path).stdout
+    (tmp_path / file).write_text(f"# {pins}".replace("\n", "\n# "), encoding="utf-8")
+    assert "(from " + file not in linted("train.sh", cwd=tmp_path).stdout
+    (tmp_path / file).write_text(pins, encoding="utf-8")
+    (tmp_path / "requirements.txt").write_text("transformers==4.51.3\n", encoding="utf-8")  # the surest
+    assert "transformers 4.51.3 (from requirements.txt)" in linted("train.sh", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
     "pins",
     [
         'transformers==4.46.3; python_version < "3.9"\n',
@@ -236,7 +257,7 @@ def test_releases_come_from_the_projects_own_requirements(tmp_path):
 def test_a_pin_that_holds_at_times_is_none(pins, tmp_path):
     (tmp_path / "train.sh").write_text("torchrun --nproc_per_node 8 t.py --per_device_train_batch_size 1\n", "utf-8")
     (tmp_path / "requirements.txt").write_text(pins, encoding="utf-8")
-    assert "(from " not in linted("train.sh", cwd=tmp_path).stdout
+    assert "(from requirements.txt)" not in linted("train.sh", cwd=tmp_path).stdout
 
 
 def test_what_a_page_does_not_read_is_named(tmp_path):

@@ -14,7 +14,7 @@ from readyonce.launches import forms, shell
 from readyonce.launches import reader as launch
 from readyonce.launches.reader import Launch, Reader
 
-ABOVE = 4  # folders in which requirements are looked for: the launch's own, and those above it
+ABOVE = 8  # folders in which pinned releases are looked for: the launch's own, and those above it
 
 
 def releases(python: str | None, named: list[str]) -> dict[str, str]:
@@ -33,14 +33,24 @@ def _release(text: str) -> tuple[str, str]:
     return name.strip().lower().replace("_", "-"), release.strip()
 
 
-PINNED = re.compile(
-    r"^[ \t]*([A-Za-z][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*==[ \t]*(\d[\w.+]*)[ \t]*(?:#.*|\\)?$", re.MULTILINE
-)
+PACKAGE, RELEASE = r"([A-Za-z][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*", r"[ \t]*(\d[\w.+]*)"
+IN_LINES = re.compile(rf"^[ \t]*{PACKAGE}=={RELEASE}[ \t]*(?:#.*|\\)?$", re.MULTILINE)
+IN_QUOTES = re.compile(rf"(?<=[\"']){PACKAGE}=={RELEASE}(?=[\"'])")
+IN_ITEMS = re.compile(rf"^[ \t]*- {PACKAGE}==?{RELEASE}(?:=\w+)?[ \t]*$", re.MULTILINE)
+# The files that pin releases, the surest first, and how.
+PINNING = {
+    "requirements.txt": IN_LINES,
+    "pyproject.toml": IN_QUOTES,
+    "setup.py": IN_QUOTES,
+    "environment.yml": IN_ITEMS,
+    "environment.yaml": IN_ITEMS,
+}
+COMMENT = re.compile(r"#.*")
 
 
 @cache
 def pinned(folder: str) -> dict[str, tuple[str, str]]:
-    """Package → (release, file), as the nearest `requirements.txt` beside a launch or above it says, within one repository.
+    """Package → (release, file), as the nearest file that pins it says, beside a launch or above it, within one repository.
 
     Where no repository is known, above it means: up to the folder in which the command is run.
     """
@@ -48,13 +58,14 @@ def pinned(folder: str) -> dict[str, tuple[str, str]]:
     ends = [number for number, place in enumerate(places) if (place / ".git").exists() or place == Path.cwd()]
     found: dict[str, tuple[str, str]] = {}
     for place in places[: ends[0] + 1 if ends else 1]:
-        told: dict[str, set[str]] = {}
-        with suppress(OSError, launch.Unreadable):
-            for name, release in PINNED.findall(launch._text(str(place / "requirements.txt"))):
-                told.setdefault(name.lower().replace("_", "-"), set()).add(release)
-        for name, releases in told.items():
-            if len(releases) == 1:  # two, for two machines or Pythons, are none
-                found.setdefault(name, (releases.pop(), os.path.relpath(place / "requirements.txt")))
+        for file, pins in PINNING.items():
+            told: dict[str, set[str]] = {}
+            with suppress(OSError, launch.Unreadable):
+                for name, release in pins.findall(COMMENT.sub("", launch._text(str(place / file)))):
+                    told.setdefault(name.lower().replace("_", "-"), set()).add(release)
+            for name, releases in told.items():
+                if len(releases) == 1:  # two, for two machines or Pythons, are none
+                    found.setdefault(name, (releases.pop(), os.path.relpath(place / file)))
     return found
 
 
