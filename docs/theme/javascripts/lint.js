@@ -233,6 +233,8 @@ function readyonceLint() {
         ({ text: value, known } = given[i]);
         parts.push(given[i]);
         i += 1;
+        const isData = value.endsWith(".json") && ![...names.configurations, ...names.configs].includes(key);
+        while (isData && i < given.length && given[i].text.endsWith(".json") && !DASHED.test(given[i].text)) i += 1;
       }
       const written = onOneLine(parts.map((it) => it.written).join(" "));
       put(found, key.replaceAll("-", "_"), known ? value : null, sign >= 0, { line: word.line, written });
@@ -298,7 +300,7 @@ function readyonceLint() {
       if (!option?.value) continue;
       let inner = new Map();
       if (isMapping(option.value)) inner = flat(option.value, option.line);
-      else if (option.value.endsWith(".json")) {
+      else if (/\.(?:json|conf)$/.test(option.value)) {
         unread.push(option.value);
         const named = stageOf(option.value);
         if (named) preset(options, "deepspeed.stage_by_name", { ...option, value: named, written: "" });
@@ -442,7 +444,8 @@ function readyonceLint() {
       if (launch.processes === 1) return []; // two ranks showed it
       const values = [...launch.options.values()].map(({ value }) => value || "");
       const said = [launch.command, ...values].join("\n").toLowerCase();
-      const shown = rules.signs.map((sign) => [sign, shownBy(sign, launch, said)]).filter(([, name]) => name);
+      const meant = rules.signs.filter((sign) => !sign.frameworks.length || sign.frameworks.includes(launch.frameworks[0]));
+      const shown = meant.map((sign) => [sign, shownBy(sign, launch, said)]).filter(([, name]) => name);
       if (!shown.length) return [];
       const facts = isReadable(launch) ? factsOf(launch, versions) : [];
       const known = new Map([["strategy", strategyOf(launch)], ...versions, ...facts]);

@@ -226,11 +226,14 @@ def environment_unknown(catalog: Catalog) -> Iterator[Problem]:
 
 
 def launch_sign_in_unknown_words(catalog: Catalog) -> Iterator[Problem]:
-    """`launches:` asks for a fact or a value that `snippets/facts.yml` does not have.
+    """`launches:` asks for a fact, a value or a framework that there is not.
 
     No launch would ever fit, and the lint would stay silent.
-    Remedy: use a name and a value of `snippets/facts.yml`.
+    Remedy: use a name and a value of `snippets/facts.yml`, and a file's name of `snippets/frameworks/`.
     """
     for incident in catalog.incidents.values():
         for index, sign in enumerate(incident.meta.launches):
             yield from unknown_words(catalog, incident.file, ("launches", index, "where"), sign.where)
+            for name in sorted({*sign.frameworks} - {*catalog.frameworks}):
+                remedy = "use a file's name of snippets/frameworks/"
+                yield catalog.problem(incident.file, ("launches", index), f"there is no framework `{name}`", remedy)

@@ -325,6 +325,8 @@ class LaunchSign(Model):
     """None of these options is given beside it."""
     words: list[NonEmpty] = []
     """One of these stands in the command or in the value of an option, in small letters."""
+    frameworks: list[NonEmpty] = []
+    """It is a launch of one of these frameworks, named as their files are; of those built on each other the outermost counts."""
     where: Where = {}
     """Facts that the launch tells, and releases. A release that is not known is said as a condition."""
     text: Text

@@ -108,7 +108,9 @@ def signs(
         return []  # two ranks showed it
     options = _options(launch)
     words = "\n".join([launch.command, *filter(None, options.values())]).lower()
-    shown = [(sign, name) for sign in rules["signs"] if (name := _shown(sign, options, words))]
+    own = launch.frameworks[0] if launch.frameworks else ""
+    meant = [sign for sign in rules["signs"] if own in sign["frameworks"] or not sign["frameworks"]]
+    shown = [(sign, name) for sign in meant if (name := _shown(sign, options, words))]
     if not shown:
         return []
     facts = facts_of(rules, launch, versions) if _is_readable(launch) else {}
