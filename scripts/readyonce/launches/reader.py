@@ -62,11 +62,11 @@ STAGES = [
 ]
 UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*\)|`.*`")
 # Options of launchers that name the processes of one machine.
-PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node")
+PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node", "trainer.n_gpus_per_node")
 MEGATRON = "USE_MCA"  # the variable by which LLaMA-Factory trains with Megatron
 MACHINES = "NNODES"  # the variable that ms-swift and LLaMA-Factory hand on
 TOTALS = ("num_processes", "ntasks", "n", "np")  # of all machines
-NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N")
+NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N", "trainer.nnodes")
 KWARGS = "gradient_checkpointing_kwargs"
 # The options that say how activations are checkpointed, the most telling first.
 SETTINGS = (
@@ -78,7 +78,10 @@ SETTINGS = (
     "activation_checkpointing",
 )
 # The options that name the model.
-MODELS = ("model_name_or_path", "model", "model_id_or_path", "base_model", "pretrain", "actor_rollout_ref.model.path")
+MODELS = (
+    *("model_name_or_path", "model", "model_id_or_path", "base_model", "pretrain"),
+    *("actor_rollout_ref.model.path", "worker.actor.model.model_path"),
+)
 # The options that name the configuration of the program itself.
 CONFIGURATIONS = ("config", "config_yaml", "yaml_config", "train_args_file")
 # Those that name a DeepSpeed file.
@@ -217,6 +220,8 @@ class Reader:
         if environment.get(MEGATRON, "0") not in ("0", "false"):
             launch.options["megatron"] = Option(environment[MEGATRON], name, words[0].line)
         self._follow(launch, [*rest[:started], *positional], os.fspath(folder or os.path.dirname(name)))
+        if own and launcher is None and launch.processes is None:
+            self._processes(launch, of_launcher, environment, own)  # its configuration may say it
         own = own or self._by_keys(launch.options)
         if "python.accelerator" in launch.options and own is None:  # a loop of its own: nothing is the Trainer's
             return launch
@@ -336,7 +341,7 @@ class Reader:
                 continue
             if option.value and option.value.lstrip().startswith("{"):
                 flat = _flat(option.file, option.value, option.line)
-            elif BEHIND.search(option.written) if option.value is None else option.value.endswith(".json"):
+            elif BEHIND.search(option.written) if option.value is None else option.value.endswith((".json", ".conf")):
                 path = self._file_of(launch, option, folder)
                 flat = _flat(path, _text(path)) if path else {}
                 if path is None and (stage := _stage(option.value or "")):
@@ -519,6 +524,9 @@ def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[
             value, known = words[i].text, words[i].known
             parts.append(words[i])
             i += 1
+            is_data = value.endswith(".json") and key not in (*CONFIGURATIONS, *CONFIGS)
+            while is_data and i < len(words) and words[i].text.endswith(".json") and words[i].text[0] != "-":
+                i += 1
         inside = not (word.written.startswith("-") and parts[-1].written)
         written = _on_one_line(" ".join(shlex.quote(it.text) if inside else it.written for it in parts))
         option = Option(None, name, word.line, written, inside)

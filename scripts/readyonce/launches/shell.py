@@ -38,6 +38,8 @@ SPEAKING |= {"ps", "kill", "pkill", "pgrep"}
 # In a variable's value: what follows, up to white space, only a run can tell. Its own white space is hidden.
 _MARK, _HIDDEN = "\0", "\1"
 _ALL = ("$@", "$*", "${@}")
+# What the script is given, `$@`, is left out of a text that a variable holds; of a list that nobody sets nothing is known.
+_GIVEN = re.compile(r"(?!.*\$\{\w+\[)(?=.*(?:\$[@*]|\$\{@\}))", re.DOTALL)
 
 
 class Unreadable(Exception):
@@ -235,8 +237,9 @@ class _Reader:
                 if is_list:
                     values = self._array()
                 else:
+                    start = self.at
                     made, is_known = self._words(split=False)
-                    values = (made or [""]) if is_known else None
+                    values = (made or [""]) if is_known or _GIVEN.search(text[start : self.at]) else None
                 assigned.append((match[1], values, ("list" if is_list else "text") if match[2] == "+=" else ""))
             else:
                 words += self._word()
