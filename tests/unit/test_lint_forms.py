@@ -183,6 +183,7 @@ def test_a_count_of_processes_that_cannot_be_read_is_not_one(text, processes, tm
         ("composer train.py a.yaml\n", "composer"),
         ("colossalai run --nproc_per_node 8 train.py\n", "colossalai run"),
         ("srun --cpu_bind=v python -m package.main --ddp-static-graph\n", "srun"),
+        ("srun apptainer exec x.sif bash -c 'python $CMD'\n", "srun"),
         ("mpirun -np 8 python train.py\n", "mpirun"),
         (f"export {EIGHT}; python -m swift.cli.rlhf --model m\n", "python -m swift.cli.rlhf"),
     ],
@@ -311,6 +312,28 @@ def test_a_file_that_branches_choose_is_judged_in_each(tmp_path):
     assert "1 launch in 1 file" in said
     (tmp_path / "a.sh").write_text(text.replace("C=zero3.json", 'C="$2"'))  # one of them is not known
     assert "DeepSpeed of unknown stage" in linted("a.sh", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "text, does",
+    [
+        ('S=$2\nif [ "$S" == "" ]; then\n  S=3\nfi\n', "ZeRO-3, no checkpointing (where S=3)"),
+        ('S="${2}"\nif [[ -z $S ]]; then\n  S=3\nfi\n', "ZeRO-3, no checkpointing (where S=3)"),
+        ('S=$2\nif [ "$1" == "" ]; then\n  S=3\nfi\n', "DeepSpeed of unknown stage"),
+        ('S=$2\nif [ -z "$S" ]; then\n  S=3\nelse\n  S=2\nfi\n', "DeepSpeed of unknown stage"),
+    ],
+)
+def test_a_stage_that_an_argument_of_the_script_sets_is_its_default(text, does, tmp_path):
+    """As DeepSpeed-Chat's scripts take it."""
+    command = "torchrun --nproc_per_node 4 main.py --per_device_train_batch_size 1 --deepspeed --zero_stage $S\n"
+    (tmp_path / "a.sh").write_text(text + command, encoding="utf-8")
+    assert does in linted("a.sh", cwd=tmp_path).stdout
+
+
+def test_what_a_page_leaves_to_its_reader_is_one_value(tmp_path):
+    command = "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --data <path to what `make.py` wrote> --bf16 true"
+    (tmp_path / "a.md").write_text(f"```\n{command}\n```\n", encoding="utf-8")
+    assert "4 processes, DDP, no checkpointing" in linted("a.md", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(

@@ -309,6 +309,7 @@ function readyonceLint() {
       for (const [name, it] of inner) preset(options, `deepspeed.${name}`, it);
       if (inner.size) preset(options, "deepspeed.zero_optimization.stage", { value: "0", line: option.line });
     }
+    if (options.has("zero_stage") && options.has("deepspeed")) preset(options, "deepspeed.zero_optimization.stage", options.get("zero_stage"));
     for (const { text } of positional) if (text.endsWith(".py")) unread.push(text);
   }
 

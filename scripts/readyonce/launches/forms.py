@@ -35,7 +35,7 @@ SUBMITS = re.compile(
 # What starts processes and is none of the launchers that the reader knows.
 STARTERS = re.compile(
     r"(?:^|;)[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:exec|nohup|time|poetry run|uv run)[ \t]+)*"
-    r"(composer(?=[ \t].{0,2000}\.py)|colossalai run|(?:lightning|fabric) run|horovodrun|(?:srun|mpirun|mpiexec)(?=\s(?:.{0,2000}\s)?python[\d.]*\s)"
+    r"(composer(?=[ \t].{0,2000}\.py)|colossalai run|(?:lightning|fabric) run|horovodrun|(?:srun|mpirun|mpiexec)(?=\s(?:.{0,2000}[\s'\"])?python[\d.]*\s)"
     r"|python[\d.]*[ \t]+(?:-m[ \t]+)?\S*swift[./]cli[./][\w.]+)",
     re.MULTILINE,
 )
@@ -60,6 +60,8 @@ CALLED_LAUNCHER = re.compile(
 PROGRAM = re.compile(
     r"[\"']?(?:[^\s\"']*(?:torchrun|accelerate|deepspeed|python[\d.]*)\}?|\$\{\w+:?-\}|\$\((?:command -v|which) [^()]*\))[\"']?"
 )
+# What a page leaves to its reader, in words: `--data_path <path to your data>`.
+IN_WORDS = re.compile(r"<(?=[A-Za-z])[^<>\n]*[^<>\s]>(?=[\s\"']|$)", re.MULTILINE)
 INLINE = re.compile(r"(?<!`)`([^`\s][^`]*)`(?!`)")  # code within a line of Markdown
 NAMES_A_FILE = re.compile(r"\.(?:py|ya?ml|json)\b|\s-m\s")
 HEREDOC = re.compile(r"<<-?[ \t]*(\\?['\"]?)([A-Za-z_]\w*)['\"]?")
@@ -77,6 +79,10 @@ SETS = re.compile(
 )
 NO_COUNT = re.compile(r"activate|conda\.sh|bashrc|profile|/etc/|set_?vars|setvars|module", re.IGNORECASE)
 BRANCHES = 4  # values of a variable that are tried
+# What asks whether a variable is empty: `[ -z "$NAME" ]`, `[ "$NAME" == "" ]`.
+EMPTY = r"\[[ \t]+(?:-z[ \t]+\"?\$\{?NAME\b|\"?\$\{?NAME\}?\"?[ \t]*==?[ \t]*\"\")"
+# Options whose value a branch of the script may set: they tell the strategy.
+BRANCHED = ("deepspeed", "launch.config_file", "deepspeed_config", "launch.deepspeed_config_file", "zero_stage")
 MOST_LINES = 200  # of one command whose quotes are open
 
 
@@ -177,7 +183,7 @@ class _Branches:
         self.read: dict[str, list[tuple[str, dict[tuple[int, str], Launch]]]] = {}
 
     def of(self, launch: Launch) -> list[Launch]:
-        for key in ("deepspeed", "launch.config_file", "deepspeed_config", "launch.deepspeed_config_file"):
+        for key in BRANCHED:
             option = launch.options.get(key)
             match = re.search(r"\$\{?(\w+)\}?[\"']?$", option.written) if option and option.value is None else None
             if match is None:
@@ -190,10 +196,19 @@ class _Branches:
         return [launch]
 
     def _each(self, variable: str) -> list[tuple[str, dict[tuple[int, str], Launch]]]:
-        """The launches as if each branch set the variable to the same value, for each of a few values."""
-        sets = re.compile(rf"^([ \t]*){variable}=(?:\"([^\"$\n]*)\"|'([^'\n]*)'|([^\s\"'$;]+))[ \t]*$", re.MULTILINE)
-        values = list(dict.fromkeys(filter(None, (it[2] or it[3] or it[4] for it in sets.finditer(self.text)))))
-        if not 2 <= len(values) <= BRANCHES or len(self.read) > BRANCHES:
+        """The launches as if each branch set the variable to the same value, for each of a few values.
+
+        An argument of the script sets it too where a branch gives the default: then it is as without that argument.
+        """
+        value = r"\"([^\"$\n]*)\"|'([^'\n]*)'|([^\s\"'$;]+)|(\"?\$\{?[1-9]\}?\"?)"
+        sets = re.compile(rf"^([ \t]*){variable}=(?:{value})[ \t]*$", re.MULTILINE)
+        found_sets = list(sets.finditer(self.text))
+        values = list(dict.fromkeys(filter(None, (it[2] or it[3] or it[4] for it in found_sets))))
+        if any(it[5] for it in found_sets):
+            is_read = len(values) == 1 and bool(re.search(EMPTY.replace("NAME", variable), self.text))
+        else:
+            is_read = 2 <= len(values) <= BRANCHES
+        if not is_read or len(self.read) > BRANCHES:
             return []
         texts = [sets.sub(partial(_set_to, variable, value), self.text) for value in values]
         found = [{(it.line, it.command): it for it in self.reader.script(self.name, text)} for text in texts]
@@ -243,7 +258,7 @@ def _of_markdown(reader: Reader, text: str) -> str:
         inline = INLINE.findall(line[: reading.LOOKED])
         return "; ".join(it for it in inline if reader.looks.search(it) and NAMES_A_FILE.search(it))
 
-    return reading._fenced(text, beside)
+    return IN_WORDS.sub("<value>", reading._fenced(text, beside))
 
 
 def _of_blocks(text: str) -> list[Part]:

@@ -353,6 +353,8 @@ class Reader:
                 launch.options.setdefault(f"deepspeed.{name}", setting)
             if flat:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
+        if (own := launch.options.get("zero_stage")) and "deepspeed" in launch.options:  # as DeepSpeed-Chat takes it
+            launch.options.setdefault("deepspeed.zero_optimization.stage", own)
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
                 literal = literals(path, self._code(path))
