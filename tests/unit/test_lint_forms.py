@@ -330,6 +330,46 @@ def test_a_stage_that_an_argument_of_the_script_sets_is_its_default(text, does, 
     assert does in linted("a.sh", cwd=tmp_path).stdout
 
 
+def test_a_release_that_one_extra_alone_pins_is_none(tmp_path):
+    (tmp_path / "train.sh").write_text("torchrun --nproc_per_node 8 t.py --per_device_train_batch_size 1\n", "utf-8")
+    pins = '[project]\ndependencies = ["transformers >= 4.50.0"]\n[project.optional-dependencies]\nold = ["transformers==4.40.0"]\n'
+    (tmp_path / "pyproject.toml").write_text(pins, encoding="utf-8")
+    assert "(from pyproject.toml)" not in linted("train.sh", cwd=tmp_path).stdout
+
+
+def test_a_command_in_a_file_that_the_script_reads(tmp_path):
+    for file, text in {
+        "pkg/base.sh": 'export head="torchrun --nproc_per_node 2 \\\n  -m pkg.train"\nexport base="--use_lora True \\\n  --per_device_train_batch_size 1"\n',
+        "pkg/sh/a.sh": 'source pkg/base.sh\nargs="$base --output_dir $OUT"\neval "$head" "$args"\n',
+    }.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    assert "2 processes, DDP" in linted("pkg/sh/a.sh", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "options, code, does",
+    [
+        ("--train_engine torch_ddp --deepspeed_config z2.json", "", "4 processes, DDP,"),  # as WeNet takes it
+        ("--train_engine torch_fsdp --deepspeed_config z2.json", "", "4 processes, FSDP of unknown version"),
+        ("--train_engine deepspeed --deepspeed_config z2.json", "", "4 processes, ZeRO-2,"),
+        ("--lr 1", "model = FSDP(model)", "4 processes, FSDP1,"),
+        ("--lr 1", "fully_shard(model)", "4 processes, FSDP2,"),
+        (
+            "--lr 1",
+            "if ds:\n    e = deepspeed.initialize()\nelse:\n    e = DDP(model)",
+            "4 processes, DeepSpeed of unknown",
+        ),
+    ],
+)
+def test_the_strategy_of_a_loop_of_ones_own(options, code, does, tmp_path):
+    for file, text in {"src/run.py": code, "z2.json": _stage("z2.json"), "sh/a.sh": ""}.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    (tmp_path / "sh/a.sh").write_text(f"torchrun --nproc_per_node 4 src/run.py {options}\n", encoding="utf-8")
+    assert does in linted("sh/a.sh", cwd=tmp_path).stdout
+
+
 def test_what_a_page_leaves_to_its_reader_is_one_value(tmp_path):
     command = "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --data <path to what `make.py` wrote> --bf16 true"
     (tmp_path / "a.md").write_text(f"```\n{command}\n```\n", encoding="utf-8")

@@ -295,12 +295,17 @@ function readyonceLint() {
     const nested = [...options].find(([key]) => key.startsWith("fsdp_config."));
     if (nested) preset(options, "fsdp_config", { ...nested[1], value: null, written: "" }); // it switches FSDP on
     if (["null", "none", "None"].includes(options.get("deepspeed")?.value)) options.delete("deepspeed"); // as Hydra writes it
+    const engine = options.get("train_engine"), other = names.engines[engine?.value];
+    if (other) {
+      for (const key of names.configs) options.delete(key);
+      options.set(other, { ...engine, value: "true" });
+    }
     for (const key of names.configs) {
       const option = options.get(key) || options.get(`launch.${key}`);
       if (!option?.value) continue;
       let inner = new Map();
       if (isMapping(option.value)) inner = flat(option.value, option.line);
-      else if (/\.(?:json|conf)$/.test(option.value)) {
+      else if (/\.(?:json|conf|ya?ml)$/.test(option.value)) {
         unread.push(option.value);
         const named = stageOf(option.value);
         if (named) preset(options, "deepspeed.stage_by_name", { ...option, value: named, written: "" });

@@ -146,7 +146,8 @@ def _is_dockerfile(name: str) -> bool:
 def _script(reader: Reader, name: str, text: str) -> Found:
     """The launches of a shell text; what is submitted to a place that is not read is named."""
     text = text.replace("\r\n", "\n")
-    if not _hinted(reader, text) and not STARTERS.search(text):
+    by_sourced = "eval" in text and SOURCED.search(text)  # the command may stand in what it reads
+    if not _hinted(reader, text) and not STARTERS.search(text) and not by_sourced:
         return Found([], [])
     text, not_read = _without_submitted(reader, text)
     text = _with_sourced(reader, os.path.dirname(name), plain(text))
@@ -237,12 +238,13 @@ def _of_engine(launch: Launch, folder: str) -> None:
     script = next((word for word in words[1:2] if word.endswith(".py")), None)
     if launch.unseen or script is None or "deepspeed" in launch.options:
         return
-    path = os.path.join(folder, script)
     try:
+        path = next(filter(os.path.isfile, reading._from(folder, script)))
         called = _called(path, os.stat(path).st_mtime_ns)
-    except (OSError, ValueError):  # it is not at hand, or no path
+    except (OSError, ValueError, StopIteration):  # it is not at hand, or no path
         return
     if called:
+        launch.options.pop("python.ddp", None)  # what it does without DeepSpeed
         line, stages = called
         launch.options["deepspeed"] = reading.Option(None, path, line, "deepspeed.initialize()", style="python")
         if len(stages) == 1:
@@ -361,10 +363,12 @@ def _with_sourced(reader: Reader, folder: str, text: str) -> str:
 
     @cache
     def sets(path: str) -> str:
-        at = next((it for it in (os.path.join(folder, path), path) if "$" not in path and os.path.isfile(it)), None)
+        places = (*reading._from(folder, path), path) if "$" not in path else ()
+        at = next(filter(os.path.isfile, places), None)
         if at is None:
             return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.counts))
-        return "; ".join(SETS.findall(reading._text(at, shell.SIZE).replace("\r\n", "\n"))) or ":"
+        sourced = reading._text(at, shell.SIZE).replace("\r\n", "\n").replace("\\\n", " ")
+        return "; ".join(SETS.findall(sourced)) or ":"
 
     def told(match: re.Match[str]) -> str:
         path = re.sub(r"^(?:\$\(.*\)|`.*`|\$\{?\w+\}?)/", "", match[2].strip("\"'"))

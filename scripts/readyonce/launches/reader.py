@@ -86,6 +86,15 @@ MODELS = (
 CONFIGURATIONS = ("config", "config_yaml", "yaml_config", "train_args_file")
 # Those that name a DeepSpeed file.
 CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config_path")
+# Fields of a script's own arguments whose default decides where the command does not say.
+FIELDS = ("gradient_checkpointing", "ddp_find_unused_parameters")
+# The module from which a script takes its arguments: `from ovis.train.arguments import TrainingArguments`.
+ARGUMENTS = re.compile(r"^[ \t]*from[ \t]+\.*((?:\w+\.)*\w*arg\w*)[ \t]+import[ \t]", re.MULTILINE)
+ENGINES = {
+    "torch_ddp": "python.ddp",
+    "torch_fsdp": "fsdp",
+}  # of WeNet's `--train_engine`: DeepSpeed's file is not read then
+WRITTEN_AS = (".json", ".conf", ".yaml", ".yml")  # how a DeepSpeed file ends
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
 
@@ -335,13 +344,18 @@ class Reader:
         given = launch.options.get("deepspeed")
         if given and given.value in ("null", "none", "None"):  # as Hydra writes it
             del launch.options["deepspeed"]
+        engine = launch.options.get("train_engine")
+        if engine and engine.value in ENGINES:
+            launch.options[ENGINES[engine.value]] = engine._replace(value="true")
+            for key in CONFIGS:
+                launch.options.pop(key, None)
         for key in CONFIGS:
             option = launch.options.get(key) or launch.options.get(f"launch.{key}")
             if option is None:
                 continue
             if option.value and option.value.lstrip().startswith("{"):
                 flat = _flat(option.file, option.value, option.line)
-            elif BEHIND.search(option.written) if option.value is None else option.value.endswith((".json", ".conf")):
+            elif BEHIND.search(option.written) if option.value is None else option.value.endswith(WRITTEN_AS):
                 path = self._file_of(launch, option, folder)
                 flat = _flat(path, _text(path)) if path else {}
                 if path is None and (stage := _stage(option.value or "")):
@@ -357,7 +371,11 @@ class Reader:
             launch.options.setdefault("deepspeed.zero_optimization.stage", own)
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
-                literal = literals(path, self._code(path))
+                literal = literals(path, code := self._code(path))
+                for module in ARGUMENTS.findall(code):
+                    ends = _from(os.path.dirname(path), f"{module.replace('.', '/')}.py")
+                    if beside := next(filter(os.path.isfile, ends), None):
+                        literal = {**literals(beside, self._code(beside)), **literal}
                 is_on = "gradient_checkpointing" in {**launch.options, **literal}
                 for key, setting in literal.items():  # where nothing switches it on, a default decides
                     unknown = key.startswith(KWARGS) and not is_on
@@ -697,6 +715,12 @@ def literals(name: str, text: str) -> dict[str, Option]:
             for key, option in options.items():  # by a branch one value, by another the other: not known
                 same = key not in assigned or assigned[key].value == option.value
                 assigned[key] = option if same else Option(None, name, option.line, style="python")
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id in FIELDS:
+            default = node.value  # or that of `field(default=True)`
+            if isinstance(default, ast.Call):
+                default = next((it.value for it in default.keywords if it.arg == "default"), None)
+            if isinstance(default, ast.Constant) and isinstance(default.value, bool):
+                found.setdefault(node.target.id, Option(str(default.value), name, node.lineno, style="python"))
         if not isinstance(node, ast.Call):
             continue
         called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
@@ -707,6 +731,7 @@ def literals(name: str, text: str) -> dict[str, Option]:
             found.setdefault("python.accelerator", Option("true", name, node.lineno))
         elif called in ("FullyShardedDataParallel", "FSDP", "fully_shard"):
             found.setdefault("fsdp", Option("true", name, node.lineno))
+            found.setdefault("fsdp_version", Option("2" if called == "fully_shard" else "1", name, node.lineno))
         elif called == "gradient_checkpointing_enable":
             enabled = Option("true", name, node.lineno, segment(node), style="python")
             found.setdefault("gradient_checkpointing", enabled)

@@ -35,7 +35,7 @@ def _release(text: str) -> tuple[str, str]:
 
 PACKAGE, RELEASE = r"([A-Za-z][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*", r"[ \t]*(\d[\w.+]*)"
 IN_LINES = re.compile(rf"^[ \t]*{PACKAGE}=={RELEASE}[ \t]*(?:#.*|\\)?$", re.MULTILINE)
-IN_QUOTES = re.compile(rf"(?<=[\"']){PACKAGE}=={RELEASE}(?=[\"'])")
+IN_QUOTES = re.compile(rf"(?<=[\"']){PACKAGE}(?:=={RELEASE}|[<>!~=@ ][^\"'\n]*)(?=[\"'])")
 IN_ITEMS = re.compile(rf"^[ \t]*- {PACKAGE}==?{RELEASE}(?:=\w+)?[ \t]*$", re.MULTILINE)
 # The files that pin releases, the surest first, and how.
 PINNING = {
@@ -64,7 +64,7 @@ def pinned(folder: str) -> dict[str, tuple[str, str]]:
                 for name, release in pins.findall(COMMENT.sub("", launch._text(str(place / file)))):
                     told.setdefault(name.lower().replace("_", "-"), set()).add(release)
             for name, releases in told.items():
-                if len(releases) == 1:  # two, for two machines or Pythons, are none
+                if len(releases) == 1 and "" not in releases:  # two, for two machines or Pythons, are none
                     found.setdefault(name, (releases.pop(), os.path.relpath(place / file)))
     return found
 

@@ -80,6 +80,7 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             "one_rank": reader.ONE_RANK,
             "configurations": reader.CONFIGURATIONS,
             "nodes": reader.MACHINES,
+            "engines": reader.ENGINES,
             "megatron": reader.MEGATRON,
             "stages": [stage.pattern for stage in reader.STAGES],
             "hints": sorted(read.hints),
