@@ -424,3 +424,9 @@ def test_broken_files_say_so(tmp_path):
     loop = "a: &a\n  command: [torchrun, x]\n  b: *a\n"
     (tmp_path / "b.yaml").write_text(loop)
     assert "Traceback" not in linted(tmp_path / "b.yaml").stderr
+
+
+def test_a_sourced_value_that_only_a_run_can_tell_is_left_out(tmp_path):
+    (tmp_path / "env.sh").write_text("PORT=$(shuf -i 1-9 -n 1)\nexport NPROC_PER_NODE=4\n", encoding="utf-8")
+    (tmp_path / "a.sh").write_text("source env.sh\nswift sft --model m --train_type lora\n", encoding="utf-8")
+    assert "4 processes, DDP, LoRA" in linted("a.sh", cwd=tmp_path).stdout

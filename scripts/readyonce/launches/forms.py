@@ -368,7 +368,7 @@ def _with_sourced(reader: Reader, folder: str, text: str) -> str:
         if at is None:
             return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.counts))
         sourced = reading._text(at, shell.SIZE).replace("\r\n", "\n").replace("\\\n", " ")
-        return "; ".join(SETS.findall(sourced)) or ":"
+        return "; ".join(it for it in SETS.findall(sourced) if it.count("(") == it.count(")")) or ":"
 
     def told(match: re.Match[str]) -> str:
         path = re.sub(r"^(?:\$\(.*\)|`.*`|\$\{?\w+\}?)/", "", match[2].strip("\"'"))

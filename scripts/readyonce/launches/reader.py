@@ -90,6 +90,9 @@ CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_
 FIELDS = ("gradient_checkpointing", "ddp_find_unused_parameters")
 # The module from which a script takes its arguments: `from ovis.train.arguments import TrainingArguments`.
 ARGUMENTS = re.compile(r"^[ \t]*from[ \t]+\.*((?:\w+\.)*\w*arg\w*)[ \t]+import[ \t]", re.MULTILINE)
+# What a loop of one's own has, and what speaks against one: the Trainer, and checkpointing as transformers' models do it.
+LOOP = re.compile(r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard)\(|\.backward\(|\.fit\(")
+NO_LOOP = re.compile(r"Trainer|TrainingArguments|HfArgumentParser|\btrl\b|gradient_checkpointing_enable")
 ENGINES = {
     "torch_ddp": "python.ddp",
     "torch_fsdp": "fsdp",
@@ -126,6 +129,7 @@ class Launch:
         self.machines: str | None = None  # how many; None: nothing says that there are several
         self.unread: list[str] = []  # what it names and could not be read
         self.blind = False  # its own configuration is among that
+        self.is_own_loop = False  # its script is at hand, and has a loop of its own
         self.pins: dict[str, tuple[str, str]] = {}  # package -> (release, the file that asks for it)
 
 
@@ -372,6 +376,7 @@ class Reader:
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
                 literal = literals(path, code := self._code(path))
+                launch.is_own_loop |= bool(LOOP.search(code)) and not NO_LOOP.search(code)
                 for module in ARGUMENTS.findall(code):
                     ends = _from(os.path.dirname(path), f"{module.replace('.', '/')}.py")
                     if beside := next(filter(os.path.isfile, ends), None):
@@ -407,7 +412,7 @@ class Reader:
 
     def _told(self, launch: Launch, own: str | None) -> None:
         names = [own] if own else []
-        if own is None and self._trains(launch) and not self._is_foreign(launch):
+        if own is None and self._trains(launch) and not (self._is_foreign(launch) or launch.is_own_loop):
             names = ["transformers"]
         while names and (base := self.frameworks[names[-1]]["base"]):
             names.append(base)
