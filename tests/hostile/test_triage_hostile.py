@@ -12,7 +12,7 @@ import pytest
 
 from readyonce.data import inputs
 from readyonce.triage import engine, groups, layout, page, report, sources, verdict
-from readyonce.triage.reading import read
+from readyonce.triage.reading import KEPT, read
 from support import fuzzed
 from support.fleet import ODD, REPORT, triage, truth, written
 from support.logs import ENGINE, RULES
@@ -183,3 +183,11 @@ def test_an_error_without_words_is_called_by_its_name():
 def test_what_once_broke_it(name):
     """What `make fuzz` found, and what was found by hand."""
     fuzzed.triaged((TESTS / "fuzz/corpus/triage" / name).read_bytes())
+
+
+def test_the_same_line_a_million_times_hides_neither_the_first_error_nor_the_last():
+    noise = b"ConnectionError: retrying\n" * 40_000  # a megabyte
+    assert 10 * len(noise) > KEPT
+    it = read(ENGINE, iter([b"start\n", *[noise] * 10, KNOWN]), "a.log", layout.place("a.log"))
+    (stream,) = it.streams
+    assert stream.family == "ddp-ready-twice"

@@ -2,8 +2,6 @@
 
 import pytest
 
-from readyonce.check import check
-from readyonce.data import catalog
 from readyonce.diagnose import report
 from readyonce.pages.article import Article
 from readyonce.pages.terminal import listing
@@ -42,13 +40,6 @@ def test_the_page_tells_it(id):
     for language, words in (("en", {"reproduced", "judged"}), ("zh", {"已复现", "已判定"})):
         lead = Article(KNOWN, language, KNOWN.incidents[id]).lead()
         assert sum(f"[{word}](../concepts/glossary.md#levels)" in lead for word in words) == 1
-
-
-def test_without_its_runs_a_short_incident_is_noted_and_check_asks_for_them(copy):
-    (copy / "snippets/RO-0014/minimal.json").unlink()
-    known = catalog.load(copy)
-    assert known.incidents["RO-0014"].level == "noted"
-    assert any(it.file == "snippets/RO-0014/minimal.py" and "minimal.json" in it.what for it in check.problems(known))
 
 
 def test_its_runs_judge_the_claims_that_they_fit():

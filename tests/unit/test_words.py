@@ -11,7 +11,7 @@ from readyonce.data.project import LANGUAGES
 from readyonce.data.reading import CatalogError
 from support.mutations import change
 
-CHANGES = 200
+CHANGES = 60
 
 
 def put_in(text: str) -> tuple[int, set[str]]:
