@@ -18,6 +18,7 @@ from support.fleet import ODD, REPORT, triage, truth, written
 from support.logs import ENGINE, RULES
 from support.packed import tarred
 from support.project import TESTS
+from support.stacks import dumps
 
 TEXT = json.dumps(RULES)
 SEED, CHANGES = 20261129, 500
@@ -191,3 +192,10 @@ def test_the_same_line_a_million_times_hides_neither_the_first_error_nor_the_las
     it = read(ENGINE, iter([b"start\n", *[noise] * 10, KNOWN]), "a.log", layout.place("a.log"))
     (stream,) = it.streams
     assert stream.family == "ddp-ready-twice"
+
+
+def test_dumps_of_ten_thousand_ranks():
+    stack = dumps()["sleep-4/faulthandler/rank_0.log"]
+    (found,) = triage({f"rank_{rank}.log": stack for rank in range(10_000)})
+    assert found.standing.groups[0].ranks == [*range(10_000)]
+    assert "rank 0-9999: " in report.standing(found.standing, "en")[0]

@@ -123,13 +123,6 @@ def test_ranks_without_a_dump_are_named():
     assert f"no dump of ranks {missing}" in report.standing(found.standing, "en")
 
 
-def test_ten_thousand_ranks():
-    stack = dumps()["sleep-4/faulthandler/rank_0.log"]
-    (found,) = triage({f"rank_{rank}.log": stack for rank in range(10_000)})
-    assert found.standing.groups[0].ranks == [*range(10_000)]
-    assert "rank 0-9999: " in report.standing(found.standing, "en")[0]
-
-
 def test_a_dump_of_many_threads_and_ranks_that_nobody_has():
     threads = b"".join(
         b'Thread 0x%016x (most recent call first):\n  File "a.py", line 3 in f\n' % n for n in range(99_999)

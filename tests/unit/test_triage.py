@@ -12,7 +12,6 @@ import sys
 import tomllib
 import zipfile
 import zlib
-from collections import Counter
 
 import pytest
 
@@ -24,7 +23,6 @@ from support.fleet import (
     FAILED,
     ODD,
     damaged,
-    told,
     triage,
     truth,
     unreadable,
@@ -58,17 +56,6 @@ def test_a_restart_that_helped_and_one_that_did_not():
     assert (answer.attempt, answer.first.rank, answer.restarts) == (1, 0, 1)
 
 
-@pytest.mark.parametrize("layout_", ["torchrun", "single"])
-def test_a_launcher_that_was_told_to_stop_is_no_rank_s_failure(layout_):
-    answer = told(layout_)[f"{layout_}/cancelled"]
-    assert (answer.outcome, answer.first.how, answer.first.rank, answer.first.code) == ("failed", "stopped", None, -15)
-    for language, words in (
-        ("en", "the launcher was told to stop, by signal 15"),
-        ("zh", "启动器 收到信号 15，被要求停止"),
-    ):
-        assert words in " ".join(report.told_of(ENGINE, answer, language))
-
-
 def test_last_words_below_the_launcher_s_are_of_the_attempt_that_failed():
     log = (
         b"E1126 12:00:00.1 1 api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 7) of binary: python\n"
@@ -93,18 +80,6 @@ def test_an_error_that_a_logger_wrote_ends_no_job():
     assert answer.outcome == "unclear"
     (answer,) = triage({"a.log": log.format("").encode()})
     assert answer.outcome == "failed"
-
-
-def test_who_only_followed():
-    answer = told("torchrun")["torchrun/ready-twice-rank-2"].to_json()
-    assert answer["first"]["rank"] == 2 and answer["followed"] == [0, 1] and answer["silent"] == []
-    assert answer["incidents"] and answer["fix"]["text"]
-
-
-def test_skewed_clocks_are_set():
-    """One rank's clock is an hour ahead, and it failed two seconds before the other: the clocks alone say the opposite."""
-    answer = told("logdir")["logdir/skewed-clocks-ahead"]
-    assert answer.first.rank == 1 and answer.why == "clock"
 
 
 RAISED = "Traceback (most recent call last):\n{0}: {0}\n"
@@ -520,24 +495,6 @@ def test_a_log_gives_no_orders_to_the_terminal():
     alike = [Group(None, f"KeyError {order}", [answer.job])]
     told = report.text(ENGINE, [answer], alike, "en", colour=True)
     assert "KeyError" in told and re.fullmatch(r"(?:[^\x00-\x09\x0b-\x1f]|\x1b\[[012]m)*", told)
-
-
-def test_the_timeline_has_a_bar_for_each_rank():
-    answer = told("torchrun")["torchrun/disk-full-rank-2"]
-    drawn = page.timeline(answer, "en")
-    assert drawn.count("<rect") == 4 and drawn.count('class="first"') == 1
-
-
-def test_json_lines_and_text_say_the_same():
-    answers = [*told("torchrun").values()]
-    rows = [json.loads(line) for line in report.jsonl(answers, []).splitlines()]
-    assert [row["job"] for row in rows] == [it.job for it in answers]
-    families = Counter(row["error"] for row in rows if row["error"])
-    alike = [Group(name, None, ["job"] * count) for name, count in families.items()]
-    text = report.text(ENGINE, answers, alike, "en")
-    for name, count in families.items():
-        assert re.search(rf"^ +{count}  {name}  ", text, re.M)
-    assert f"{len(answers)} jobs" in text
 
 
 @pytest.mark.parametrize("name", ["dask", "drain3", "fsspec", "pyarrow", "zstandard"])

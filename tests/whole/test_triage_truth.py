@@ -1,5 +1,6 @@
 """Triage on all jobs of the truth set: the rank that failed first, its error, and what the page says of both."""
 
+import json
 import re
 import shlex
 from collections import Counter
@@ -7,6 +8,8 @@ from collections import Counter
 import pytest
 
 from readyonce.cli import main
+from readyonce.triage import page, report
+from readyonce.triage.groups import Group
 from support.fleet import (
     HELD_OUT,
     JOBS,
@@ -100,3 +103,44 @@ def test_the_page_says_what_the_truth_set_shows_and_its_commands_are_there(langu
     assert len(commands) > 5
     for words in commands:
         assert main.parser().parse_args(shlex.split(words)).paths
+
+
+@pytest.mark.parametrize("layout_", ["torchrun", "single"])
+def test_a_launcher_that_was_told_to_stop_is_no_rank_s_failure(layout_):
+    answer = told(layout_)[f"{layout_}/cancelled"]
+    assert (answer.outcome, answer.first.how, answer.first.rank, answer.first.code) == ("failed", "stopped", None, -15)
+    for language, words in (
+        ("en", "the launcher was told to stop, by signal 15"),
+        ("zh", "启动器 收到信号 15，被要求停止"),
+    ):
+        assert words in " ".join(report.told_of(ENGINE, answer, language))
+
+
+def test_who_only_followed():
+    answer = told("torchrun")["torchrun/ready-twice-rank-2"].to_json()
+    assert answer["first"]["rank"] == 2 and answer["followed"] == [0, 1] and answer["silent"] == []
+    assert answer["incidents"] and answer["fix"]["text"]
+
+
+def test_skewed_clocks_are_set():
+    """One rank's clock is an hour ahead, and it failed two seconds before the other: the clocks alone say the opposite."""
+    answer = told("logdir")["logdir/skewed-clocks-ahead"]
+    assert answer.first.rank == 1 and answer.why == "clock"
+
+
+def test_the_timeline_has_a_bar_for_each_rank():
+    answer = told("torchrun")["torchrun/disk-full-rank-2"]
+    drawn = page.timeline(answer, "en")
+    assert drawn.count("<rect") == 4 and drawn.count('class="first"') == 1
+
+
+def test_json_lines_and_text_say_the_same():
+    answers = [*told("torchrun").values()]
+    rows = [json.loads(line) for line in report.jsonl(answers, []).splitlines()]
+    assert [row["job"] for row in rows] == [it.job for it in answers]
+    families = Counter(row["error"] for row in rows if row["error"])
+    alike = [Group(name, None, ["job"] * count) for name, count in families.items()]
+    text = report.text(ENGINE, answers, alike, "en")
+    for name, count in families.items():
+        assert re.search(rf"^ +{count}  {name}  ", text, re.M)
+    assert f"{len(answers)} jobs" in text

@@ -13,7 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePath
 from typing import TypeVar
@@ -653,10 +653,8 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
         )
         for name, entry in file.variants.items()
     }
-    for index, matrix in enumerate(file.matrices):
-        for words in matrix.names():
-            variant = _matrix_variant(catalog, path, file, index, words)
-            variants[variant.name] = variant
+    for index in range(len(file.matrices)):
+        variants |= {variant.name: variant for variant in _matrix_variants(catalog, path, file, index)}
     minimal = read(catalog, stored, MinimalRuns) if (stored := folder / MINIMAL_RUNS).is_file() else None
     if not variants and not (file.fix.option or file.fix.code):
         file = file.model_copy(update={"fix": file.fix.model_copy(update={"code": FIXED_CODE})})
@@ -668,46 +666,41 @@ def _load_incident(catalog: Catalog, folder: Path) -> None:
     catalog.incidents[folder.name] = Incident(file, folder, variants, evidence, elsewhere, minimal, settings, printed)
 
 
-def _matrix_variant(catalog: Catalog, path: Path, file: IncidentFile, index: int, words: tuple[str, ...]) -> Variant:
+def _matrix_variants(catalog: Catalog, path: Path, file: IncidentFile, index: int) -> Iterator[Variant]:
+    """The variants of a matrix, each with what its one case declares; where no case or several fit, that is a problem."""
     matrix = file.matrices[index]
-    name = "-".join(words)
-    texts = [axis[word] for axis, word in zip(matrix.axes, words)]
-    text = Text(en=", ".join(t.en for t in texts), zh="，".join(t.zh for t in texts))
-    declared = {}
-    for environment in file.files.get(matrix.file, []):
-        if environment in matrix.only and not any(_fits(name, pattern) for pattern in matrix.only[environment]):
-            continue
-        # A pattern that names the environment goes before one that does not.
-        for label in (f"{name}@{environment}", name):
-            cases = [
-                case
-                for case in matrix.cases
-                if any(_same_kind(pattern, label) and _fits(label, pattern) for pattern in case.variants)
-            ]
-            if cases:
-                break
-        if len(cases) != 1:
-            _add(
-                catalog,
-                path,
-                ("matrices", index, "cases"),
-                f"{len(cases)} cases fit `{name}` in `{environment}`",
-                "Exactly one case must fit each variant: widen or narrow the patterns.",
-            )
-        else:
-            declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
-    return Variant(name, matrix.file, text, 2, "torchrun", declared)
+    only = {environment: _any_of(patterns) for environment, patterns in matrix.only.items()}
+    # A pattern that names the environment goes before one that does not.
+    named, plain = (
+        [(case, _any_of(it for it in case.variants if ("@" in it) == with_environment)) for case in matrix.cases]
+        for with_environment in (True, False)
+    )
+    for words in matrix.names():
+        name = "-".join(words)
+        texts = [axis[word] for axis, word in zip(matrix.axes, words)]
+        text = Text(en=", ".join(it.en for it in texts), zh="，".join(it.zh for it in texts))
+        declared = {}
+        for environment in file.files.get(matrix.file, []):
+            if environment in only and not only[environment].match(name):
+                continue
+            cases = [case for case, fits_it in named if fits_it.match(f"{name}@{environment}")]
+            cases = cases or [case for case, fits_it in plain if fits_it.match(name)]
+            if len(cases) != 1:
+                _add(
+                    catalog,
+                    path,
+                    ("matrices", index, "cases"),
+                    f"{len(cases)} cases fit `{name}` in `{environment}`",
+                    "Exactly one case must fit each variant: widen or narrow the patterns.",
+                )
+            else:
+                declared[environment] = Declaration(outcome=cases[0].outcome, error=cases[0].error)
+        yield Variant(name, matrix.file, text, 2, "torchrun", declared)
 
 
-_WILD = re.compile(r"[*?[]")  # what makes a pattern of a name, and costs
-
-
-def _fits(name: str, pattern: str) -> bool:
-    return name == pattern or (_WILD.search(pattern) is not None and fnmatchcase(name, pattern))
-
-
-def _same_kind(pattern: str, label: str) -> bool:
-    return ("@" in pattern) == ("@" in label)
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """What fits one of these globs as a whole; nothing fits none of them."""
+    return re.compile("|".join(map(translate, patterns)) or "(?!)")
 
 
 def _frameworks(catalog: Catalog) -> tuple[dict[str, FrameworkFile], dict[str, Seen]]:
