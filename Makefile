@@ -32,7 +32,7 @@ site: .venv/site.stamp ## build the wiki once, into site/
 
 install: .venv/tests.stamp ## install all that runs and tests need (torch, DeepSpeed, transformers); run nothing
 
-quick: .venv/quick.stamp ## in a minute or two: format, and what needs no torch, no browser, no network, no site
+quick: .venv/quick.stamp ## in about a minute: format, and what needs no torch, no browser, no network, no site
 	@$(BIN)/ruff check $(CODE)
 	@$(BIN)/ruff format --check $(CODE)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal tests/unit

@@ -11,10 +11,17 @@ import zipfile
 import pytest
 
 from readyonce.data import inputs
-from readyonce.triage import engine, groups, layout, page, report, sources, verdict
-from readyonce.triage.reading import KEPT, read
+from readyonce.triage import engine, groups, layout, page, report, sources, stands, verdict
+from readyonce.triage.reading import ENDED, KEPT, read
+from readyonce.triage.stands import Stand
 from support import fuzzed
-from support.fleet import ODD, REPORT, triage, truth, written
+from support.fleet import (
+    ODD,
+    REPORT,
+    triage,
+    truth,
+    written,
+)
 from support.logs import ENGINE, RULES
 from support.packed import tarred
 from support.project import TESTS
@@ -199,3 +206,22 @@ def test_dumps_of_ten_thousand_ranks():
     (found,) = triage({f"rank_{rank}.log": stack for rank in range(10_000)})
     assert found.standing.groups[0].ranks == [*range(10_000)]
     assert "rank 0-9999: " in report.standing(found.standing, "en")[0]
+
+
+def test_a_range_in_a_log_does_not_decide_how_much_is_made():
+    line = "srun: error: n1: tasks {}: Exited with exit code 1\n"
+    for text in (line.format(",".join(["0-65536"] * 20)), line.format("0-65536") * 20, line.format("0-999999999")):
+        it = read(ENGINE, iter([text.encode()]), "train.log", layout.place("train.log"))
+        assert len(it.ended) == ENDED and str(ENDED) in it.fault
+    it = read(ENGINE, iter([line.format("0-9999").encode() * 3]), "train.log", layout.place("train.log"))
+    assert not it.fault and {ended.rank for ended in it.ended} == {*range(10_000)}
+
+
+def test_a_dump_of_many_threads_and_ranks_that_nobody_has():
+    threads = b"".join(
+        b'Thread 0x%016x (most recent call first):\n  File "a.py", line 3 in f\n' % n for n in range(99_999)
+    )
+    (stand,) = stands.stands(threads.split(b"\n"))
+    assert stand.process == "thread 0x000000000001869e"
+    made = [Stand(stand.frames, rank=rank) for rank in (0, 999_999_999)]
+    assert stands.standing(made).missing == []

@@ -35,7 +35,6 @@ from support.logs import (
     SIGNS,
     TITLES,
     UNCOVERED,
-    apart,
     error,
     in_json,
     issue,
@@ -74,15 +73,6 @@ def test_line(path):
     assert diagnose.diagnose(ENGINE, path.read_bytes()).json["line"] == (
         int(expected["line"]) if "line" in expected else None
     )
-
-
-def test_letters_lost_at_the_wrap():
-    """Rare and hopeless now and then, as where a wording's first letters are lost: few may be missed, none be another."""
-    widths, logs = (68, 72, 80, 100, 132, 136), [read(path) for path in LOGS]
-    wanted = [expected.get("error") for expected, _ in logs for _ in widths]
-    found = [told(apart(log, width)).json["error"] for _, log in logs for width in widths]
-    assert all(error in (None, name) for error, name in zip(found, wanted))
-    assert sum(error == name for error, name in zip(found, wanted)) >= 0.85 * len(found)
 
 
 @pytest.mark.parametrize("cut", CUTS)
@@ -201,24 +191,6 @@ def test_family_has_a_fixture_a_confuser_and_a_near_miss(family):
     fixtures = [read(path)[0].get("error") for path in LOGS] + [entry["family"] for entry in MESSAGES]
     assert family in fixtures
     assert CONFUSERS[family]["mentions"] and CONFUSERS[family]["near"]
-
-
-PAGES = sorted((ROOT / "docs").rglob("*.md"))
-
-
-@pytest.mark.parametrize("folder", sorted({path.parent for path in PAGES}), ids=lambda path: path.as_posix()[-40:])
-def test_our_own_pages_are_no_hit(folder):
-    """But for a look-alike's page, whose title is the error's text: that is of its own family, or of none."""
-    for path in (path for path in PAGES if path.parent == folder):
-        answer = diagnose.diagnose(ENGINE, path.read_bytes())
-        own = {path.stem} if KNOWN.is_generated(path) else set()
-        assert answer.json["error"] in {None, *own}, (path, answer.json, answer.around)
-        if answer.json["words_of"] and answer.note != "mention":  # a page on an error, whose title that is
-            assert {*answer.json["words_of"]} & {path.stem, *_errors_of(path)}, (path, answer.json, answer.around)
-
-
-def _errors_of(path):
-    return next((it.meta.errors for id, it in KNOWN.incidents.items() if id in path.as_posix()), ())
 
 
 # ------------------------------------------------------------------------------ part of an error's text

@@ -123,16 +123,6 @@ def test_ranks_without_a_dump_are_named():
     assert f"no dump of ranks {missing}" in report.standing(found.standing, "en")
 
 
-def test_a_dump_of_many_threads_and_ranks_that_nobody_has():
-    threads = b"".join(
-        b'Thread 0x%016x (most recent call first):\n  File "a.py", line 3 in f\n' % n for n in range(99_999)
-    )
-    (stand,) = stands.stands(threads.split(b"\n"))
-    assert stand.process == "thread 0x000000000001869e"
-    made = [Stand(stand.frames, rank=rank) for rank in (0, 999_999_999)]
-    assert stands.standing(made).missing == []
-
-
 def test_escape_codes_and_markup_reach_no_report():
     frame = b'Thread 0x00007f0000000000 (most recent call first):\n  File "\x1b[31m<i>.py", line 3 in <script>\n'
     found = triage({"rank_0.log": frame, "rank_1.log": frame})

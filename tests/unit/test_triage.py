@@ -18,7 +18,7 @@ import pytest
 from readyonce.data import inputs
 from readyonce.triage import engine, groups, layout, page, reading, report, sources, verdict
 from readyonce.triage.groups import Group
-from readyonce.triage.reading import BLOCK, ENDED, Reading, read
+from readyonce.triage.reading import BLOCK, Reading, read
 from support.fleet import (
     FAILED,
     ODD,
@@ -420,15 +420,6 @@ def test_a_name_says_no_number_that_is_none(tmp_path):
 
 
 # ------------------------------------------------------------------------------ work and memory
-
-
-def test_a_range_in_a_log_does_not_decide_how_much_is_made():
-    line = "srun: error: n1: tasks {}: Exited with exit code 1\n"
-    for text in (line.format(",".join(["0-65536"] * 20)), line.format("0-65536") * 20, line.format("0-999999999")):
-        it = read(ENGINE, iter([text.encode()]), "train.log", layout.place("train.log"))
-        assert len(it.ended) == ENDED and str(ENDED) in it.fault
-    it = read(ENGINE, iter([line.format("0-9999").encode() * 3]), "train.log", layout.place("train.log"))
-    assert not it.fault and {ended.rank for ended in it.ended} == {*range(10_000)}
 
 
 def test_a_packed_log_of_any_size_is_read_whole(tmp_path):
