@@ -295,7 +295,7 @@ function readyonceLint() {
     const nested = [...options].find(([key]) => key.startsWith("fsdp_config."));
     if (nested) preset(options, "fsdp_config", { ...nested[1], value: null, written: "" }); // it switches FSDP on
     if (["null", "none", "None"].includes(options.get("deepspeed")?.value)) options.delete("deepspeed"); // as Hydra writes it
-    const engine = options.get("train_engine"), other = names.engines[engine?.value];
+    const engine = options.get("train_engine"), other = Object.hasOwn(names.engines, engine?.value ?? "") && names.engines[engine.value];
     if (other) {
       for (const key of names.configs) options.delete(key);
       options.set(other, { ...engine, value: "true" });

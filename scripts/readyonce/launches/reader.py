@@ -88,8 +88,7 @@ CONFIGURATIONS = ("config", "config_yaml", "yaml_config", "train_args_file")
 CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config_path")
 # Fields of a script's own arguments whose default decides where the command does not say.
 FIELDS = ("gradient_checkpointing", "ddp_find_unused_parameters")
-# The module from which a script takes its arguments: `from ovis.train.arguments import TrainingArguments`.
-ARGUMENTS = re.compile(r"^[ \t]*from[ \t]+\.*((?:\w+\.)*\w*arg\w*)[ \t]+import[ \t]", re.MULTILINE)
+IMPORTED = re.compile(r"^[ \t]*from[ \t]+\.*([\w.]+)[ \t]+import[ \t]", re.MULTILINE)
 # What a loop of one's own has, and what speaks against one: the Trainer, and checkpointing as transformers' models do it.
 LOOP = re.compile(r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard)\(|\.backward\(|\.fit\(")
 NO_LOOP = re.compile(r"Trainer|TrainingArguments|HfArgumentParser|\btrl\b|gradient_checkpointing_enable")
@@ -377,7 +376,7 @@ class Reader:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
                 literal = literals(path, code := self._code(path))
                 launch.is_own_loop |= bool(LOOP.search(code)) and not NO_LOOP.search(code)
-                for module in ARGUMENTS.findall(code):
+                for module in filter(_holds_arguments, IMPORTED.findall(code)):
                     ends = _from(os.path.dirname(path), f"{module.replace('.', '/')}.py")
                     if beside := next(filter(os.path.isfile, ends), None):
                         literal = {**literals(beside, self._code(beside)), **literal}
@@ -499,6 +498,11 @@ def _from(folder: str, path: str) -> Iterator[str]:
     return (os.path.join(base, path) for base in [folder, *map(str, _above(os.path.abspath(folder)))])
 
 
+def _holds_arguments(module: str) -> bool:
+    """Whether a script takes its arguments from a module: `from ovis.train.arguments import TrainingArguments`."""
+    return "arg" in module.rpartition(".")[2]
+
+
 def _below(ends: Sequence[str], folder: str) -> str | None:
     """The first of these ends of paths that is there, below a folder or one above it."""
     inside = (end for end in ends if ".." not in end.split("/"))
@@ -550,7 +554,7 @@ def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[
             parts.append(words[i])
             i += 1
             is_data = value.endswith(".json") and key not in (*CONFIGURATIONS, *CONFIGS)
-            while is_data and i < len(words) and words[i].text.endswith(".json") and words[i].text[0] != "-":
+            while is_data and i < len(words) and words[i].text.endswith(".json") and not DASHED.match(words[i].text):
                 i += 1
         inside = not (word.written.startswith("-") and parts[-1].written)
         written = _on_one_line(" ".join(shlex.quote(it.text) if inside else it.written for it in parts))

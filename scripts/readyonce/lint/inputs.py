@@ -34,7 +34,7 @@ def _release(text: str) -> tuple[str, str]:
 
 
 PACKAGE, RELEASE = r"([A-Za-z][\w.-]*)(?:\[[^\]\n]*\])?[ \t]*", r"[ \t]*(\d[\w.+]*)"
-IN_LINES = re.compile(rf"^[ \t]*{PACKAGE}=={RELEASE}[ \t]*(?:#.*|\\)?$", re.MULTILINE)
+IN_LINES = re.compile(rf"^[ \t]*{PACKAGE}=={RELEASE}[ \t]*\\?$", re.MULTILINE)
 IN_QUOTES = re.compile(rf"(?<=[\"']){PACKAGE}(?:=={RELEASE}|[<>!~=@ ][^\"'\n]*)(?=[\"'])")
 IN_ITEMS = re.compile(rf"^[ \t]*- {PACKAGE}==?{RELEASE}(?:=\w+)?[ \t]*$", re.MULTILINE)
 # The files that pin releases, the surest first, and how.
