@@ -92,10 +92,8 @@ IMPORTED = re.compile(r"^[ \t]*from[ \t]+\.*([\w.]+)[ \t]+import[ \t]", re.MULTI
 # What a loop of one's own has, and what speaks against one: the Trainer, and checkpointing as transformers' models do it.
 LOOP = re.compile(r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard)\(|\.backward\(|\.fit\(")
 NO_LOOP = re.compile(r"Trainer|TrainingArguments|HfArgumentParser|\btrl\b|gradient_checkpointing_enable")
-ENGINES = {
-    "torch_ddp": "python.ddp",
-    "torch_fsdp": "fsdp",
-}  # of WeNet's `--train_engine`: DeepSpeed's file is not read then
+# Of WeNet's `--train_engine`: with these DeepSpeed's file, which may be named too, is not read.
+ENGINES = {"torch_ddp": "python.ddp", "torch_fsdp": "fsdp"}
 WRITTEN_AS = (".json", ".conf", ".yaml", ".yml")  # how a DeepSpeed file ends
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
@@ -553,6 +551,7 @@ def _options(name: str, words: Sequence[Word]) -> tuple[dict[str, Option], list[
             value, known = words[i].text, words[i].known
             parts.append(words[i])
             i += 1
+            # Files of data; further configurations are none.
             is_data = value.endswith(".json") and key not in (*CONFIGURATIONS, *CONFIGS)
             while is_data and i < len(words) and words[i].text.endswith(".json") and not DASHED.match(words[i].text):
                 i += 1
