@@ -353,6 +353,7 @@ def test_a_command_in_a_file_that_the_script_reads(tmp_path):
         ("--train_engine torch_ddp --deepspeed_config z2.json", "", "4 processes, DDP,"),  # as WeNet takes it
         ("--train_engine torch_fsdp --deepspeed_config z2.json", "", "4 processes, FSDP of unknown version"),
         ("--train_engine deepspeed --deepspeed_config z2.json", "", "4 processes, ZeRO-2,"),
+        ("--train_engine torch_ddp", "e = deepspeed.initialize()", "4 processes, DDP,"),
         ("--lr 1", "model = FSDP(model)", "4 processes, FSDP1,"),
         ("--lr 1", "fully_shard(model)", "4 processes, FSDP2,"),
         (

@@ -236,14 +236,14 @@ def _of_engine(launch: Launch, folder: str) -> None:
     """The stage of a script that calls DeepSpeed itself: its launch names no DeepSpeed file, and is not DDP."""
     words = launch.command.split()
     script = next((word for word in words[1:2] if word.endswith(".py")), None)
-    if launch.unseen or script is None or "deepspeed" in launch.options:
+    if launch.unseen or script is None or {"deepspeed", "train_engine"} & launch.options.keys():
         return
     try:
-        path = next(filter(os.path.isfile, reading._from(folder, script)))
-        called = _called(path, os.stat(path).st_mtime_ns)
-    except (OSError, ValueError, StopIteration):  # it is not at hand, or no path
+        path = reading.at_hand(folder, script)
+        called = _called(path, os.stat(path).st_mtime_ns) if path else None
+    except (OSError, ValueError):  # it is gone, or no path
         return
-    if called:
+    if path and called:
         launch.options.pop("python.ddp", None)  # what it does without DeepSpeed
         line, stages = called
         launch.options["deepspeed"] = reading.Option(None, path, line, "deepspeed.initialize()", style="python")
@@ -363,9 +363,8 @@ def _with_sourced(reader: Reader, folder: str, text: str) -> str:
 
     @cache
     def sets(path: str) -> str:
-        places = (*reading._from(folder, path), path) if "$" not in path else ()
-        at = next(filter(os.path.isfile, places), None)
-        if at is None:
+        at = reading.at_hand(folder, path) or (os.path.isfile(path) and path) if "$" not in path else None
+        if not at:
             return "; ".join(f"export {name}=$(sourced)" for name in sorted(reader.counts))
         sourced = reading._text(at, shell.SIZE).replace("\r\n", "\n").replace("\\\n", " ")
         return "; ".join(it for it in SETS.findall(sourced) if it.count("(") == it.count(")")) or ":"

@@ -375,8 +375,7 @@ class Reader:
                 literal = literals(path, code := self._code(path))
                 launch.is_own_loop |= bool(LOOP.search(code)) and not NO_LOOP.search(code)
                 for module in filter(_holds_arguments, IMPORTED.findall(code)):
-                    ends = _from(os.path.dirname(path), f"{module.replace('.', '/')}.py")
-                    if beside := next(filter(os.path.isfile, ends), None):
+                    if beside := at_hand(os.path.dirname(path), f"{module.replace('.', '/')}.py"):
                         literal = {**literals(beside, self._code(beside)), **literal}
                 is_on = "gradient_checkpointing" in {**launch.options, **literal}
                 for key, setting in literal.items():  # where nothing switches it on, a default decides
@@ -402,7 +401,7 @@ class Reader:
             parts = path.split("/")
             found = _below(["/".join(parts[at:]) for at in range(2, len(parts) - 1)], folder)
         else:
-            found = next(filter(os.path.isfile, _from(folder, path)), None) if path else None
+            found = at_hand(folder, path) if path else None
         if found is None:
             launch.unread.append(word.text)
         return found
@@ -494,6 +493,11 @@ def _above(folder: str) -> list[Path]:
 def _from(folder: str, path: str) -> Iterator[str]:
     """A path as it would be from a folder, and from those above it."""
     return (os.path.join(base, path) for base in [folder, *map(str, _above(os.path.abspath(folder)))])
+
+
+def at_hand(folder: str, path: str) -> str | None:
+    """The file of this path, from a folder or from one above it."""
+    return next(filter(os.path.isfile, _from(folder, path)), None)
 
 
 def _holds_arguments(module: str) -> bool:
