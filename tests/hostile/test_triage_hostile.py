@@ -15,13 +15,7 @@ from readyonce.triage import engine, groups, layout, page, report, sources, stan
 from readyonce.triage.reading import ENDED, KEPT, read
 from readyonce.triage.stands import Stand
 from support import fuzzed
-from support.fleet import (
-    ODD,
-    REPORT,
-    triage,
-    truth,
-    written,
-)
+from support.fleet import ODD, REPORT, triage, truth, written
 from support.logs import ENGINE, RULES
 from support.packed import tarred
 from support.project import TESTS

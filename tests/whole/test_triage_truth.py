@@ -10,17 +10,7 @@ import pytest
 from readyonce.cli import main
 from readyonce.triage import page, report
 from readyonce.triage.groups import Group
-from support.fleet import (
-    HELD_OUT,
-    JOBS,
-    LAYOUTS,
-    TRUTH,
-    faults,
-    figures,
-    other_families,
-    told,
-    truth,
-)
+from support.fleet import HELD_OUT, JOBS, LAYOUTS, TRUTH, faults, figures, other_families, told, truth
 from support.logs import ENGINE
 from support.project import KNOWN, ROOT
 
