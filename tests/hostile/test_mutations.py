@@ -107,7 +107,15 @@ def test_changes_by_chance(small, told):
         done += len(changed)
 
 
-STORED = ("faults.json", "cost.json", "others.json", "traincheck.json", "commands.json", "noise.json")
+STORED = (
+    "compare_runs.json",
+    "faults.json",
+    "cost.json",
+    "others.json",
+    "traincheck.json",
+    "commands.json",
+    "noise.json",
+)
 
 
 @pytest.mark.parametrize("name", [*STORED, "exceptions.yml", "missed.yml"])

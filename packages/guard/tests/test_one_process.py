@@ -1,5 +1,6 @@
 """`readyonce_compare`: what it says of right training programs, of wrong ones, and of what it cannot compare."""
 
+import ast
 import json
 import os
 import subprocess
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from readyonce.data.catalog import load
 from readyonce.pages import guard
 from support.patience import PATIENCE
 from support.project import ROOT
@@ -15,6 +17,7 @@ from support.project import ROOT
 SCRIPT = ROOT / guard.FOLDER / guard.COMPARE
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import compare  # noqa: E402
+import compare_runs  # noqa: E402
 from compare_loops import ALIKE, DIFFERENT, LOOPS, UNTOLD  # noqa: E402
 
 
@@ -23,6 +26,38 @@ def test_every_program_was_measured_and_ended_as_expected():
     loops = json.loads(compare.STORED.read_text(encoding="utf-8"))["loops"]
     assert {name: it["says"] for name, it in loops.items()} == LOOPS
     assert all(it["distance"] > 1e-3 for it in loops.values() if it["says"] == DIFFERENT)
+
+
+def test_every_run_of_three_incidents_was_compared():
+    """The table of this site's own runs; `python packages/guard/tests/compare_runs.py --write` makes it anew."""
+    stored = json.loads(compare_runs.STORED.read_text(encoding="utf-8"))["runs"]
+    assert {name.split()[0] for name in stored if name.endswith(" current")} == set(compare_runs.runs())
+    catalog = load(ROOT)
+    different = set()
+    for name, told in stored.items():
+        run, environment = name.split()
+        id, variant = run.split("/")
+        kept = catalog.incidents[id].evidence[environment].by_variant[variant]
+        assert not (kept.guard and kept.guard.codes), f"{name}: the guard flags it, and it would be counted twice"
+        if kept.outcome == "match" and kept.facts["reference"] == "right" and told["says"] == DIFFERENT:
+            different.add(run)
+    # AdamW divides a wrong length away, and an auxiliary loss of each micro-batch depends on what is in it.
+    assert {run for run in different if not run.startswith("RO-0013/")} == {
+        "RO-0009/adamw-all-slot",
+        "RO-0009/adamw-all-slot-learned",
+    }
+
+
+def test_runs_are_compared_as_they_are_stored():
+    names = ["RO-0007/func-mean-average", "RO-0009/own-grad-plain-fixed", "RO-0009/fsdp2-all-slot"]
+    stored = json.loads(compare_runs.STORED.read_text(encoding="utf-8"))["runs"]
+    command = [sys.executable, str(Path(compare_runs.__file__)), *names]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    for name in names:
+        told = ast.literal_eval(ended.stdout.split(f"{name}: ")[1].split("\n")[0])
+        kept = stored[f"{name} current"]
+        assert told["says"] == kept["says"], ended.stderr[-2000:]
+        assert told["ratio"] == pytest.approx(kept["ratio"], rel=1e-3)
 
 
 # One of each strategy and each answer; `compare.py` runs all.

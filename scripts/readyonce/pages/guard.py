@@ -192,6 +192,7 @@ class Compared(Model):
     cosine: float | None = None
     noise: float | None = None
     worst: NonEmpty | None = None
+    why: NonEmpty | None = None
 
 
 class Comparisons(Model):
@@ -199,8 +200,16 @@ class Comparisons(Model):
     loops: dict[NonEmpty, Compared]
 
 
+class ComparedRuns(Model):
+    """`compare_runs.json`: what was said of this site's own runs, by `incident/variant environment`."""
+
+    torch: NonEmpty
+    runs: dict[NonEmpty, Compared]
+
+
 STORED: dict[str, type[BaseModel]] = {
     "compare.json": Comparisons,
+    "compare_runs.json": ComparedRuns,
     "faults.json": Faults,
     "cost.json": Costs,
     "others.json": Others,
@@ -238,11 +247,13 @@ def includes(catalog: Catalog, language: Language) -> dict[str, str]:
         made["guard/others.md"] = others(found["checks"], found["right"], language)
     if found := stored(catalog, "traincheck.json"):
         made["guard/traincheck.md"] = traincheck(found["runs"], language)
+    own = (stored(catalog, "compare_runs.json") or {"runs": {}})["runs"]
+    made["guard/compare-runs.md"] = compared_runs(catalog, own, language)
     if found := stored(catalog, "commands.json"):
         runs = found["runs"]
         made["guard/commands.md"] = commands(catalog, runs, language)
         made["guard/releases.md"] = releases(catalog, runs, language)
-        made["guard/watched.md"] = sentence(catalog, runs, language)
+        made["guard/watched.md"] = sentence(catalog, runs, told_silent(catalog, own), language)
     if (runs := stored(catalog, "noise.json")) is not None:
         made["guard/noise.md"] = noise(runs, language)
     if found := stored(catalog, "compare.json"):
@@ -336,6 +347,43 @@ def compared(loops: dict[str, Any], language: Language) -> str:
         numbers = [_digits(loop[key]) for key in measures]
         rows.append([f"`{kind}`", change and f"`{change}`", say(f"guard.{loop['says']}", language), *numbers])
     return table(rows)
+
+
+def _kinds(catalog: Catalog, runs: dict[str, Any]) -> dict[str, dict[str, list[bool]]]:
+    """Incident → kind of run → of each that was compared, whether its gradient was said to be different.
+
+    A run may train right by another objective than the stated one: then a difference is right too.
+    """
+    found: dict[str, dict[str, list[bool]]] = {}
+    for name, told in runs.items():
+        run, _, environment = name.partition(" ")
+        id, _, variant = run.partition("/")
+        kept = catalog.incidents[id].evidence[environment].by_variant[variant]
+        right = "right" if kept.facts.get("reference") == "right" else "objective"
+        kind = "silent" if kept.outcome in SILENT else right
+        if told["says"] != "not compared":
+            found.setdefault(id, {}).setdefault(kind, []).append(told["says"] == "different")
+    return found
+
+
+def _tells(kinds: dict[str, list[bool]]) -> bool:
+    """Whether a difference tells a wrong run of an incident: of its right runs most are alike."""
+    right = kinds.get("right", [])
+    return sum(right) * 2 < len(right)
+
+
+def compared_runs(catalog: Catalog, runs: dict[str, Any], language: Language) -> str:
+    rows = [[say(f"guard.{key}", language) for key in ("incident", "runs-silent", "runs-right", "runs-objective")]]
+    for id, kinds in sorted(_kinds(catalog, runs).items()):
+        counts = ((sum(it), len(it)) for it in (kinds.get(kind, []) for kind in ("silent", "right", "objective")))
+        cells = [say("guard.of", language, *count) if count[1] else "" for count in counts]
+        rows.append([f"[{id}](incidents/{id}.md)", *cells])
+    return table(rows)
+
+
+def told_silent(catalog: Catalog, runs: dict[str, Any]) -> int:
+    """How many silent runs the comparison tells, of those incidents of which it tells anything."""
+    return sum(sum(kinds.get("silent", [])) for kinds in _kinds(catalog, runs).values() if _tells(kinds))
 
 
 def _digits(number: float | None) -> str:
@@ -449,7 +497,7 @@ def releases(catalog: Catalog, commands: dict[str, Any], language: Language) -> 
     return table(rows)
 
 
-def sentence(catalog: Catalog, commands: dict[str, Any], language: Language) -> str:
+def sentence(catalog: Catalog, commands: dict[str, Any], compared: int, language: Language) -> str:
     runs = [run for runs in silent(catalog, commands).values() for run in runs]
     watched = [(is_command, flagged) for is_command, flagged in runs if flagged is not None]
     flagged = sum(flag for _, flag in watched)
@@ -460,6 +508,7 @@ def sentence(catalog: Catalog, commands: dict[str, Any], language: Language) -> 
         watched=len(watched),
         commands=sum(is_command for is_command, _ in watched),
         flagged=say("guard.flagged-all" if flagged == len(watched) else "guard.flagged-some", language, flagged),
+        compared=compared,
     )
 
 
