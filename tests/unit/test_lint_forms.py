@@ -371,6 +371,75 @@ def test_the_strategy_of_a_loop_of_ones_own(options, code, does, tmp_path):
     assert does in linted("sh/a.sh", cwd=tmp_path).stdout
 
 
+@pytest.mark.parametrize(
+    "files, does",
+    [
+        ({"own/runner.py": "model = DDP(model)"}, "DDP,"),
+        ({"own/runner.py": "from .wrap import wrapped", "own/wrap.py": "model = FSDP(model)"}, "FSDP1,"),
+        ({"own/runner.py": "for m in model: fully_shard(m)"}, "FSDP2,"),
+        ({"own/runner.py": "e = deepspeed.initialize()"}, "DeepSpeed of unknown stage,"),
+        ({"own/runner.py": "from own import wrap", "own/wrap.py": "model = DDP(model)"}, "DDP,"),
+        # which of two decides is not known, nor what stands behind another's wrapper
+        ({"own/runner.py": "DDP(m) if small else FSDP(m)"}, "a strategy that cannot be read,"),
+        ({"own/runner.py": "model = DDP(model)\na = Accelerator()"}, "a strategy that cannot be read,"),
+        ({"own/runner.py": "from transformers import Trainer"}, "a strategy that cannot be read,"),
+        ({"other/runner.py": "model = DDP(model)"}, "a strategy that cannot be read,"),  # nothing imports it
+    ],
+)
+@pytest.mark.parametrize("start", ["tools/train.py", "-m tools.train"])
+def test_a_strategy_that_stands_in_the_scripts_own_package(start, files, does, tmp_path):
+    script = {"tools/train.py": "import torch\nfrom own.runner import Runner\n", "own/__init__.py": ""}
+    for file, text in (script | files).items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text, encoding="utf-8")
+    (tmp_path / "a.sh").write_text(f"torchrun --nproc_per_node 4 {start} --lr 1\n", encoding="utf-8")
+    assert f"4 processes, {does}" in linted("a.sh", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "at, does",
+    [
+        (["src/ds/z3.json"], "ZeRO-3,"),  # as a page shows what is started from src
+        (["src/ds/z3.json", "old/ds/z3.json"], "ZeRO-3 (by the name of its file"),  # which of them is not known
+        ([], "ZeRO-3 (by the name of its file"),
+    ],
+)
+def test_a_file_that_stands_once_below(at, does, tmp_path):
+    for path in at:
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(_stage("z3.json"), encoding="utf-8")
+    command = "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --deepspeed ds/z3.json"
+    (tmp_path / "a.md").write_text(f"```bash\ncd src\n{command}\n```\n", encoding="utf-8")
+    assert f"4 processes, {does}" in linted("a.md", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    "command, does",
+    [
+        ("torchrun t.py", "one process, unless torchrun is told how many, DDP,"),
+        ("torchrun --standalone t.py", "one process, unless torchrun is told how many, DDP,"),
+        ("torchrun $ARGS t.py", "an unknown number of processes, DDP,"),
+        ("torchrun --standalone $ARGS t.py", "an unknown number of processes, DDP,"),
+        ("torchrun --nproc_per_node gpu t.py", "an unknown number of processes, DDP,"),
+        ("export PET_NPROC_PER_NODE=8; torchrun t.py", "an unknown number of processes, DDP,"),
+        ("deepspeed t.py", "an unknown number of processes,"),  # it takes all GPUs
+    ],
+)
+def test_a_launcher_that_is_told_no_number_starts_one_process(command, does, tmp_path):
+    (tmp_path / "a.sh").write_text(f"{command} --per_device_train_batch_size 1 --use_lora True\n", encoding="utf-8")
+    told = linted("a.sh", cwd=tmp_path).stdout
+    assert does in told and "RO-0007" in told  # it is judged all the same
+
+
+def test_a_deepspeed_file_behind_another_name_and_megatron_by_a_configuration(tmp_path):
+    (tmp_path / "c.json").write_text(_stage("z2.json"), encoding="utf-8")
+    (tmp_path / "a.sh").write_text("torchrun --nproc_per_node 4 t.py --lr 1 --ds_config c.json\n", encoding="utf-8")
+    assert "4 processes, ZeRO-2," in linted("a.sh", cwd=tmp_path).stdout
+    command = "python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer' trainer.n_gpus_per_node=8\n"
+    (tmp_path / "b.sh").write_text(command, encoding="utf-8")
+    assert "8 processes, Megatron," in linted("b.sh", cwd=tmp_path).stdout
+
+
 def test_what_a_page_leaves_to_its_reader_is_one_value(tmp_path):
     command = "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --data <path to what `make.py` wrote> --bf16 true"
     (tmp_path / "a.md").write_text(f"```\n{command}\n```\n", encoding="utf-8")

@@ -487,7 +487,7 @@ function readyonceLint() {
       const judged = new Map(), [worlds, tried] = worldsOf(launch);
       for (const world of worlds) {
         let verdict = verdictOf(launch, new Map([...versions, ...world]));
-        if (launch.processes === 1 && verdict && verdict.code !== names.one_rank) verdict = null; // two ranks showed it
+        if (launch.processes === 1 && verdict && ![names.one_rank, "not-covered"].includes(verdict.code)) verdict = null; // two ranks showed it
         const key = JSON.stringify(verdict);
         if (!judged.has(key)) judged.set(key, [verdict, []]);
         judged.get(key)[1].push(world);

@@ -158,6 +158,7 @@ def _script(reader: Reader, name: str, text: str) -> Found:
     found = [one for launch in found for one in branches.of(launch)]
     for launch in found:
         _of_engine(launch, os.path.dirname(name))
+        _of_package(launch, os.path.dirname(name))
     lines = text.split("\n")
     counted = cache(lambda number: bool(COUNTED.search(lines[number - 1][: reading.LOOKED])))
     for launch in found:
@@ -174,6 +175,7 @@ class Branch(Launch):
     def __init__(self, launch: Launch, when: str):
         super().__init__(launch.command, launch.file, launch.line, launch.options, launch.launcher, launch.frameworks)
         self.processes, self.unread, self.blind, self.when = launch.processes, launch.unread, launch.blind, when
+        self.is_untold = launch.is_untold
 
 
 class _Branches:
@@ -251,6 +253,93 @@ def _of_engine(launch: Launch, folder: str) -> None:
             launch.options["deepspeed.zero_optimization.stage"] = reading.Option(
                 next(iter(stages)), path, line, style="python"
             )
+
+
+# What wraps a model, by the option that says so; and what may wrap it out of sight.
+WRAPS = {
+    "python.ddp": re.compile(r"\b(?:DDP|DistributedDataParallel)\("),
+    "fsdp 1": re.compile(r"\b(?:FSDP|FullyShardedDataParallel)\("),
+    "fsdp 2": re.compile(r"\bfully_shard\("),
+    "deepspeed": re.compile(r"\bdeepspeed\.initialize\("),
+}
+WRAPPERS = re.compile(
+    r"\bAccelerator\(|\bfrom[ \t]+transformers\b[^\n]*\bTrainer\b|\bhvd\.DistributedOptimizer|^[ \t]*(?:from|import)[ \t]+"
+    r"(?:lightning|pytorch_lightning|colossalai|mmengine|xtuner|ignite|torch_xla|composer|trl|fairscale\.nn\.data_parallel)\b",
+    re.MULTILINE,
+)
+IMPORTS = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w, \t]*)|import[ \t]+([\w.]+))", re.MULTILINE
+)
+TELLS = {"python.ddp", "python.accelerator", "fsdp", "fsdp_config", "deepspeed", "megatron", "train_engine"}
+PACKAGE = 250  # files of a package that are read
+
+
+@cache
+def _wraps(path: str, _: int) -> tuple[str, str, int] | None:
+    """The one call that wraps a model in what a script imports of its own: its option, file and line.
+
+    None where there is none, or where one of several decides. The number tells a file that was changed.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    paths = [path]
+    for path in paths:
+        try:
+            text = reading._text(path)
+        except (OSError, Unreadable):
+            continue
+        if WRAPPERS.search(text):
+            return None
+        for option, pattern in WRAPS.items():
+            if match := pattern.search(text):
+                found.setdefault(option, (path, text.count("\n", 0, match.start()) + 1))
+        own = (it for module, names, alone in IMPORTS.findall(text) for it in _modules(path, module or alone, names))
+        paths += [it for it in dict.fromkeys(own) if it not in paths]
+        if len(paths) > PACKAGE:
+            return None
+    return (option, *found[option]) if len(found) == 1 and (option := next(iter(found))) else None
+
+
+def _modules(path: str, module: str, names: str) -> Iterator[str]:
+    """The files of a module of one's own, and of those of its names that are modules."""
+    folder, dots = os.path.dirname(path), len(module) - len(module.lstrip("."))
+    for _ in range(dots - 1):
+        folder = os.path.dirname(folder)
+    inner = module[dots:].replace(".", "/")
+    bases = [folder] if dots else [folder, *map(str, reading._above(os.path.abspath(folder)))]
+    for base in bases:
+        at = os.path.join(base, inner)
+        beside = [f"{at}/{name.strip()}.py" for name in names.split(",") if name.strip()]
+        files = [it for it in (f"{at}.py", f"{at}/__init__.py", *beside) if os.path.isfile(it)]
+        if files:
+            yield from files
+            return
+
+
+def _of_package(launch: Launch, folder: str) -> None:
+    """The strategy of a loop of one's own that stands in its package, where neither launch nor script tells it."""
+    if (
+        launch.unseen
+        or launch.frameworks
+        or launch.processes == 1
+        or any(it in launch.options or f"launch.{it}" in launch.options for it in TELLS)
+    ):
+        return
+    words = launch.command.split()
+    script = words[1] if len(words) > 1 and words[1].endswith(".py") else None
+    if words[1:2] == ["-m"] and len(words) > 2:
+        script = f"{words[2].replace('.', '/')}.py"
+    try:
+        path = reading.at_hand(folder, script) if script else None
+        wraps = _wraps(path, os.stat(path).st_mtime_ns) if path else None
+    except (OSError, ValueError):  # it is gone, or no path
+        return
+    if wraps:
+        (option, _, version), file, line = wraps[0].partition(" "), *wraps[1:]
+        engine = option == "deepspeed"
+        written = "deepspeed.initialize()" if engine else ""
+        launch.options[option] = reading.Option(None if engine else "true", file, line, written, style="python")
+        if version:
+            launch.options["fsdp_version"] = reading.Option(version, file, line, style="python")
 
 
 def _of_markdown(reader: Reader, text: str) -> str:

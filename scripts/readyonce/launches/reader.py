@@ -13,6 +13,7 @@ import os
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -23,6 +24,7 @@ from readyonce.launches.shell import SPEAKING, Unreadable, Word
 if TYPE_CHECKING:
     import yaml
 
+DEEP, MANY = 3, 300  # how far below, and in how many folders, a file is looked for that is nowhere above
 SIZE = 4 << 20  # bytes of a YAML, JSON or Python file
 BLOCK = 1 << 16
 LOOKED = 2000  # characters of a line, where no launch could be read
@@ -35,6 +37,10 @@ SHELL_BLOCKS = ("", "bash", "sh", "shell", "console", "zsh")  # of a page
 LAUNCHERS = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
 # These give even a single process a rank, and DDP wraps its model. accelerate does so only for several.
 RANKED = {"torchrun", "torch.distributed.run", "torch.distributed.launch", "deepspeed"}
+# Without a count these start one process, if this variable gives none either.
+ONE_UNTOLD = RANKED - {"deepspeed"}
+COUNT = "PET_NPROC_PER_NODE"
+LONE = ("standalone", "use_env", "no_python")  # their options that take no value: what follows may be a count
 ONE_RANK = "ddp-ready-twice"  # what a run of one process has shown
 # A value that switches on, and the same that switches off, as it is written.
 SWITCHED = {
@@ -64,6 +70,7 @@ UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*\)|`.*`")
 # Options of launchers that name the processes of one machine.
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node", "trainer.n_gpus_per_node")
 MEGATRON = "USE_MCA"  # the variable by which LLaMA-Factory trains with Megatron
+NAMES_ENGINE = ("config_name", "actor_rollout_ref.actor.strategy")  # verl's options, whose value may say Megatron
 MACHINES = "NNODES"  # the variable that ms-swift and LLaMA-Factory hand on
 TOTALS = ("num_processes", "ntasks", "n", "np")  # of all machines
 NODES = ("nnodes", "num_nodes", "num_machines", "nodes", "N", "trainer.nnodes")
@@ -85,7 +92,7 @@ MODELS = (
 # The options that name the configuration of the program itself.
 CONFIGURATIONS = ("config", "config_yaml", "yaml_config", "train_args_file")
 # Those that name a DeepSpeed file.
-CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config_path")
+CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config_path", "ds_config")
 # Fields of a script's own arguments whose default decides where the command does not say.
 FIELDS = ("gradient_checkpointing", "ddp_find_unused_parameters")
 IMPORTED = re.compile(r"^[ \t]*from[ \t]+\.*([\w.]+)[ \t]+import[ \t]", re.MULTILINE)
@@ -127,6 +134,7 @@ class Launch:
         self.unread: list[str] = []  # what it names and could not be read
         self.blind = False  # its own configuration is among that
         self.is_own_loop = False  # its script is at hand, and has a loop of its own
+        self.is_untold = False  # its launcher is not told how many processes, and starts one
         self.pins: dict[str, tuple[str, str]] = {}  # package -> (release, the file that asks for it)
 
 
@@ -153,7 +161,7 @@ class Reader:
         self.python: dict[str, None] = {}  # the Python files that were read
         # The variables that say how many processes there are; and all that one wants to know.
         self.counts = {framework["processes"] for framework in frameworks.values() if framework["processes"]}
-        self.asked = {*self.counts, MACHINES, MEGATRON}
+        self.asked = {*self.counts, MACHINES, MEGATRON, COUNT}
 
     def file(self, name: str) -> list[Launch]:
         suffix = os.path.splitext(name)[1].lower()
@@ -223,8 +231,12 @@ class Reader:
             starter = next((i for i, word in enumerate(ahead) if _base(word.text) in STARTERS), None)
         if starter is not None:
             launch.launcher, before = _base(ahead[starter].text), list(ahead[starter + 1 :])
-        of_launcher, _ = _options(name, before)
+        of_launcher, between = _options(name, before)
         self._processes(launch, of_launcher, environment, own)
+        known = all(it.known and it.text != "..." for it in between)
+        known &= all(_value(of_launcher, it) == "true" for it in LONE if it in of_launcher)
+        counted = COUNT in environment or any(it in of_launcher for it in PROCESSES)
+        launch.is_untold = launcher in ONE_UNTOLD and known and not counted
         for key, option in of_launcher.items() if launcher else ():  # accelerate launch --zero_stage 2, --use_fsdp
             launch.options.setdefault(f"launch.{key}", option)
         if environment.get(MEGATRON, "0") not in ("0", "false"):
@@ -339,6 +351,9 @@ class Reader:
                 launch.options.setdefault("deepspeed.stage_by_name", option._replace(value=stage, written=""))
             elif path is None:  # it may say FSDP, or anything else
                 launch.options.setdefault("fsdp", option._replace(value=None))
+        for key in NAMES_ENGINE:
+            if "megatron" in _value(launch.options, key):
+                launch.options.setdefault("megatron", launch.options[key])
         _accelerate(launch)
         if nested := next((it for key, it in launch.options.items() if key.startswith("fsdp_config.")), None):
             launch.options.setdefault("fsdp_config", nested._replace(value=None, written=""))  # it switches FSDP on
@@ -401,7 +416,7 @@ class Reader:
             parts = path.split("/")
             found = _below(["/".join(parts[at:]) for at in range(2, len(parts) - 1)], folder)
         else:
-            found = at_hand(folder, path) if path else None
+            found = at_hand(folder, path) or _inside(folder, path) if path else None
         if found is None:
             launch.unread.append(word.text)
         return found
@@ -498,6 +513,27 @@ def _from(folder: str, path: str) -> Iterator[str]:
 def at_hand(folder: str, path: str) -> str | None:
     """The file of this path, from a folder or from one above it."""
     return next(filter(os.path.isfile, _from(folder, path)), None)
+
+
+@lru_cache(maxsize=1024)
+def _folders(folder: str) -> list[str]:
+    """The folders within a folder, three deep; none where they are too many to look through."""
+    found = [""]
+    for path in found:
+        if path.count("/") < DEEP:
+            with suppress(OSError), os.scandir(os.path.join(folder, path)) as inner:
+                found += [f"{path}{it.name}/" for it in inner if it.name[0] != "." and it.is_dir(follow_symlinks=False)]
+        if len(found) > MANY:
+            return []
+    return found
+
+
+def _inside(folder: str, path: str) -> str | None:
+    """The file of a path with a folder in it, as it would be from a folder further down; None where several have one."""
+    if "/" not in path or ".." in path.split("/"):
+        return None
+    found = [at for inner in _folders(folder or ".") if os.path.isfile(at := os.path.join(folder, inner, path))]
+    return found[0] if len(found) == 1 else None
 
 
 def _holds_arguments(module: str) -> bool:

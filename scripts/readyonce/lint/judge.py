@@ -206,7 +206,7 @@ def _findings(
     worlds, tried = _worlds(rules, launch, versions, own)
     for world in worlds:
         verdict = _verdict(rules, launch, {**versions, **world}, language, own)
-        if launch.processes == 1 and verdict and verdict.code != ONE_RANK:
+        if launch.processes == 1 and verdict and verdict.code not in (ONE_RANK, "not-covered"):
             verdict = None  # two ranks showed it
         judged.setdefault(verdict, []).append(world)
     found: list[Judged] = []
@@ -242,6 +242,8 @@ def does(rules: Mapping[str, Any], launch: Launch, versions: Mapping[str, str], 
         return say("lint-does.one", language)
     facts = facts_of(rules, launch, versions) if _is_readable(launch) else {}
     count = {1: say("lint-does.ranked", language), None: say("lint-does.several", language)}
+    if launch.is_untold:
+        count[None] = say("lint-does.untold", language, launch.launcher)
     parts = [count.get(launch.processes) or say("lint-does.processes", language, launch.processes)]
     if launch.machines is not None:
         parts[0] += say("lint-does.machines" if launch.machines else "lint-does.machine", language, launch.machines)
