@@ -431,6 +431,76 @@ def test_a_launcher_that_is_told_no_number_starts_one_process(command, does, tmp
     assert does in told and "RO-0007" in told  # it is judged all the same
 
 
+@pytest.mark.parametrize(
+    "options, code, does",
+    [
+        ("--deepspeed --use-zero-stage 2", "", "ZeRO-2,"),
+        ("--enable_deepspeed", "p.add_argument('--zero_stage', default=0, type=int)", "DeepSpeed stage 0,"),
+        ("--enable_deepspeed --zero_stage 1", "p.add_argument('--zero_stage', default=0)", "ZeRO-1,"),
+        ("--enable_deepspeed false", "p.add_argument('--zero_stage', default=0)\nm = DDP(m)", "DDP,"),
+        (
+            "--deepspeed c.json",
+            "p.add_argument('--zero_stage', default=0)",
+            "DeepSpeed of unknown stage,",
+        ),  # it decides
+        ("--deepspeed $C --lr 1", "p.add_argument('--zero_stage', default=0)", "DeepSpeed of unknown stage,"),
+        ("--deepspeed deepspeed_zero3_offload", "", "ZeRO-3 (by the name"),  # a file of the framework's package
+        ("--deepspeed mine", "", "DeepSpeed of unknown stage,"),
+        # a script whose own options go to the Trainer's
+        ("--micro 4", "TrainingArguments(output_dir=o, per_device_train_batch_size=a.micro)", "DDP, no checkpointing"),
+        (
+            "--micro 4",
+            "TrainingArguments(per_device_train_batch_size=a.micro, fsdp=a.fsdp)",
+            "a strategy that cannot be read,",
+        ),
+        ("--micro 4", "TrainingArguments(output_dir=o, **more)", "a strategy that cannot be read,"),
+        (
+            "--micro 4",
+            "TrainingArguments(output_dir=o)\nm = prepare_model_for_int8_training(m)",
+            "DDP, checkpointing that",
+        ),
+    ],
+)
+def test_what_a_script_calls_by_another_name(options, code, does, tmp_path):
+    (tmp_path / "t.py").write_text(code, encoding="utf-8")
+    (tmp_path / "a.sh").write_text(f"torchrun --nproc_per_node 4 t.py {options}\n", encoding="utf-8")
+    assert f"4 processes, {does}" in linted("a.sh", cwd=tmp_path).stdout
+
+
+def test_a_command_that_stands_as_html_in_a_page(tmp_path):
+    command = COMMAND.replace(" --", " \\\n --")
+    page = f"Run it:\n<pre>{EIGHT} {command} </pre>\nIt's done.\n\n<pre><code>\nls\n</code></pre>\n"
+    (launch,) = _read(tmp_path, "a.md", page).launches
+    assert launch.line == 2 and launch.processes == 8 and "dataset" in launch.options
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "xtuner train c.py",
+        "litgpt finetune_lora m",
+        "tune run --nproc_per_node 2 lora",
+        "fairseq-train d",
+        "bash a/torchrun.sh --nproc_per_node=2 t.py",
+    ],
+)
+def test_a_launcher_that_is_not_read_is_named(command, tmp_path):
+    (tmp_path / "a.sh").write_text(f"{command}\n", encoding="utf-8")
+    told = linted("a.sh", cwd=tmp_path).stdout
+    assert "is here, but no launch could be read [not-covered]" in told and "nothing to judge" not in told
+
+
+def test_the_modules_that_a_script_imports_are_looked_at(tmp_path):
+    """As the loop of many stands in a module beside the script: https://github.com/facebookresearch/mae."""
+    (tmp_path / "engine.py").write_text(
+        "scaler.scale(loss).backward()\ntorch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)\nscaler.step(o)\n"
+    )
+    (tmp_path / "train.py").write_text("from engine import train_one_epoch\nmodel = DDP(model)\n")
+    (tmp_path / "a.sh").write_text("torchrun --nproc_per_node 4 train.py --lr 1\n", encoding="utf-8")
+    told = linted("--all", "a.sh", cwd=tmp_path).stdout
+    assert "engine.py:1: note" in told and "[RO-0011]" in told and "4 processes, DDP," in told
+
+
 def test_a_deepspeed_file_behind_another_name_and_megatron_by_a_configuration(tmp_path):
     (tmp_path / "c.json").write_text(_stage("z2.json"), encoding="utf-8")
     (tmp_path / "a.sh").write_text("torchrun --nproc_per_node 4 t.py --lr 1 --ds_config c.json\n", encoding="utf-8")

@@ -179,7 +179,10 @@ function readyonceLint() {
       launch.unread.push(text);
       launch.blind = true;
     }
-    frameworks(all, launch, name ?? byKeys(stacks, options));
+    const mine = name ?? byKeys(stacks, options);
+    frameworks(all, launch, mine);
+    const file = options.get("deepspeed"), stage = mine === null && new RegExp(`^(?:${names.stage_name})$`).exec(file?.value ?? "");
+    if (stage) preset(options, "deepspeed.stage_by_name", { ...file, value: stage[1], written: "" });
     const asked = options.get(names.models.find((it) => options.has(it))), called = base((asked?.value ?? "").replace(/\/+$/, "")).toLowerCase();
     if (Object.hasOwn(models, called)) options.set("model.class", { ...asked, value: models[called], written: "" });
     return launch;
@@ -294,6 +297,10 @@ function readyonceLint() {
     accelerate(launch);
     const nested = [...options].find(([key]) => key.startsWith("fsdp_config."));
     if (nested) preset(options, "fsdp_config", { ...nested[1], value: null, written: "" }); // it switches FSDP on
+    for (const [key, meant] of Object.entries(names.aliases)) {
+      const alias = options.get(key);
+      if (alias && (alias.value ?? "").toLowerCase() !== "false") preset(options, meant, alias);
+    }
     if (["null", "none", "None"].includes(options.get("deepspeed")?.value)) options.delete("deepspeed"); // as Hydra writes it
     const engine = options.get("train_engine"), other = Object.hasOwn(names.engines, engine?.value ?? "") && names.engines[engine.value];
     if (other) {
@@ -314,7 +321,8 @@ function readyonceLint() {
       for (const [name, it] of inner) preset(options, `deepspeed.${name}`, it);
       if (inner.size) preset(options, "deepspeed.zero_optimization.stage", { value: "0", line: option.line });
     }
-    if (options.has("zero_stage") && options.has("deepspeed")) preset(options, "deepspeed.zero_optimization.stage", options.get("zero_stage"));
+    const decided = names.configs.some((key) => options.has(key) && options.get(key).value !== "true"); // by a file
+    if (options.has("zero_stage") && options.has("deepspeed") && !decided) preset(options, "deepspeed.zero_optimization.stage", options.get("zero_stage"));
     for (const { text } of positional) if (text.endsWith(".py")) unread.push(text);
   }
 

@@ -34,8 +34,9 @@ SUBMITS = re.compile(
 )
 # What starts processes and is none of the launchers that the reader knows.
 STARTERS = re.compile(
-    r"(?:^|;)[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:exec|nohup|time|poetry run|uv run)[ \t]+)*"
-    r"(composer(?=[ \t].{0,2000}\.py)|colossalai run|(?:lightning|fabric) run|horovodrun|(?:srun|mpirun|mpiexec)(?=\s(?:.{0,2000}[\s'\"])?python[\d.]*\s)"
+    r"(?:^|;)[ \t]*(?:\w+=\S*[ \t]+)*(?:(?:exec|nohup|time|poetry run|uv run|bash|sh|srun \S+)[ \t]+)*"
+    r"(composer(?=[ \t].{0,2000}\.py)|colossalai run|xtuner train|litgpt (?:finetune|pretrain)\w*|tune run|fairseq-train|(?:\S*/)?torchrun\.sh|"
+    r"(?:lightning|fabric) run|horovodrun|(?:srun|mpirun|mpiexec)(?=\s(?:.{0,2000}[\s'\"])?python[\d.]*\s)"
     r"|python[\d.]*[ \t]+(?:-m[ \t]+)?\S*swift[./]cli[./][\w.]+)",
     re.MULTILINE,
 )
@@ -158,7 +159,7 @@ def _script(reader: Reader, name: str, text: str) -> Found:
     found = [one for launch in found for one in branches.of(launch)]
     for launch in found:
         _of_engine(launch, os.path.dirname(name))
-        _of_package(launch, os.path.dirname(name))
+        _of_package(reader, launch, os.path.dirname(name))
     lines = text.split("\n")
     counted = cache(lambda number: bool(COUNTED.search(lines[number - 1][: reading.LOOKED])))
     for launch in found:
@@ -275,28 +276,31 @@ PACKAGE = 250  # files of a package that are read
 
 
 @cache
-def _wraps(path: str, _: int) -> tuple[str, str, int] | None:
-    """The one call that wraps a model in what a script imports of its own: its option, file and line.
+def _package(path: str, _: int) -> tuple[tuple[str, str, int] | None, tuple[str, ...]]:
+    """Of what a script imports of its own the one call that wraps a model: its option, file and line. And its first modules.
 
-    None where there is none, or where one of several decides. The number tells a file that was changed.
+    The call is None where there is none, or where one of several decides. The number tells a file that was changed.
     """
     found: dict[str, tuple[str, int]] = {}
-    paths = [path]
-    for path in paths:
+    paths, first, hidden = [path], 0, False
+    for number, path in enumerate(paths):
         try:
             text = reading._text(path)
         except (OSError, Unreadable):
             continue
         if WRAPPERS.search(text):
-            return None
+            hidden = True
         for option, pattern in WRAPS.items():
             if match := pattern.search(text):
                 found.setdefault(option, (path, text.count("\n", 0, match.start()) + 1))
         own = (it for module, names, alone in IMPORTS.findall(text) for it in _modules(path, module or alone, names))
         paths += [it for it in dict.fromkeys(own) if it not in paths]
-        if len(paths) > PACKAGE:
-            return None
-    return (option, *found[option]) if len(found) == 1 and (option := next(iter(found))) else None
+        first = first or len(paths)
+        hidden |= len(paths) > PACKAGE
+        if hidden and number:
+            break
+    option = next(iter(found), "")
+    return ((option, *found[option]) if len(found) == 1 and not hidden else None), tuple(paths[:first])
 
 
 def _modules(path: str, module: str, names: str) -> Iterator[str]:
@@ -315,14 +319,12 @@ def _modules(path: str, module: str, names: str) -> Iterator[str]:
             return
 
 
-def _of_package(launch: Launch, folder: str) -> None:
-    """The strategy of a loop of one's own that stands in its package, where neither launch nor script tells it."""
-    if (
-        launch.unseen
-        or launch.frameworks
-        or launch.processes == 1
-        or any(it in launch.options or f"launch.{it}" in launch.options for it in TELLS)
-    ):
+def _of_package(reader: Reader, launch: Launch, folder: str) -> None:
+    """The strategy of a loop of one's own that stands in its package, where neither launch nor script tells it.
+
+    The modules that its script imports are among the Python that was read.
+    """
+    if launch.unseen or launch.frameworks or launch.processes == 1:
         return
     words = launch.command.split()
     script = words[1] if len(words) > 1 and words[1].endswith(".py") else None
@@ -330,10 +332,11 @@ def _of_package(launch: Launch, folder: str) -> None:
         script = f"{words[2].replace('.', '/')}.py"
     try:
         path = reading.at_hand(folder, script) if script else None
-        wraps = _wraps(path, os.stat(path).st_mtime_ns) if path else None
+        wraps, modules = _package(path, os.stat(path).st_mtime_ns) if path else (None, ())
     except (OSError, ValueError):  # it is gone, or no path
         return
-    if wraps:
+    reader.python |= {os.path.normpath(it): None for it in modules}
+    if wraps and not any(it in launch.options or f"launch.{it}" in launch.options for it in TELLS):
         (option, _, version), file, line = wraps[0].partition(" "), *wraps[1:]
         engine = option == "deepspeed"
         written = "deepspeed.initialize()" if engine else ""

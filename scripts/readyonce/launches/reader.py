@@ -8,6 +8,7 @@ are one option, `gradient_checkpointing_kwargs.use_reentrant`.
 from __future__ import annotations
 
 import ast
+import html
 import json
 import os
 import re
@@ -66,6 +67,7 @@ STAGES = [
     re.compile(rf"{begin}[-_]?([0-3])(?!\d)")
     for begin in ("zero", r"(?:^|[-_.])z", r"(?:^|[-_.])(?:deepspeed|ds)?stage")
 ]
+STAGE_NAME = re.compile(r"(?:deepspeed_)?zero_?([0-3])(?:_offload)?")  # of a file that a package has
 UNSET = re.compile(r"\$\w+|\$\{[^}]*\}|\$\([^(].*\)|`.*`")
 # Options of launchers that name the processes of one machine.
 PROCESSES = ("nproc_per_node", "num_processes", "num_gpus", "ntasks_per_node", "trainer.n_gpus_per_node")
@@ -92,15 +94,21 @@ MODELS = (
 # The options that name the configuration of the program itself.
 CONFIGURATIONS = ("config", "config_yaml", "yaml_config", "train_args_file")
 # Those that name a DeepSpeed file.
+# What other programs call the same.
+ALIASES = {"enable_deepspeed": "deepspeed", "use_zero_stage": "zero_stage"}
 CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_config_path", "ds_config")
 # Fields of a script's own arguments whose default decides where the command does not say.
 FIELDS = ("gradient_checkpointing", "ddp_find_unused_parameters")
+# A block of code as HTML: where it begins, and where it ends.
+PRE, PRE_ENDS = re.compile(r"[ \t]*<pre>(?:[ \t]*<code>)?"), re.compile(r"(?:</code>[ \t]*)?</pre>.*")
 IMPORTED = re.compile(r"^[ \t]*from[ \t]+\.*([\w.]+)[ \t]+import[ \t]", re.MULTILINE)
 # What a loop of one's own has, and what speaks against one: the Trainer, and checkpointing as transformers' models do it.
 LOOP = re.compile(r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard)\(|\.backward\(|\.fit\(")
 NO_LOOP = re.compile(r"Trainer|TrainingArguments|HfArgumentParser|\btrl\b|gradient_checkpointing_enable")
 # Of WeNet's `--train_engine`: with these DeepSpeed's file, which may be named too, is not read.
 ENGINES = {"torch_ddp": "python.ddp", "torch_fsdp": "fsdp"}
+# What prepares a quantised model, and may enable checkpointing.
+PREPARES = ("prepare_model_for_kbit_training", "prepare_model_for_int8_training")
 WRITTEN_AS = (".json", ".conf", ".yaml", ".yml")  # how a DeepSpeed file ends
 DISTRIBUTED = {"DEEPSPEED": "deepspeed", "FSDP": "fsdp", "MEGATRON_LM": "megatron"}  # of an accelerate file
 
@@ -357,6 +365,9 @@ class Reader:
         _accelerate(launch)
         if nested := next((it for key, it in launch.options.items() if key.startswith("fsdp_config.")), None):
             launch.options.setdefault("fsdp_config", nested._replace(value=None, written=""))  # it switches FSDP on
+        for key, meant in ALIASES.items():
+            if key in launch.options and _value(launch.options, key).lower() != "false":
+                launch.options.setdefault(meant, launch.options[key])
         given = launch.options.get("deepspeed")
         if given and given.value in ("null", "none", "None"):  # as Hydra writes it
             del launch.options["deepspeed"]
@@ -383,8 +394,6 @@ class Reader:
                 launch.options.setdefault(f"deepspeed.{name}", setting)
             if flat:
                 launch.options.setdefault("deepspeed.zero_optimization.stage", Option("0", option.file, option.line))
-        if (own := launch.options.get("zero_stage")) and "deepspeed" in launch.options:  # as DeepSpeed-Chat takes it
-            launch.options.setdefault("deepspeed.zero_optimization.stage", own)
         for word in positional:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
                 literal = literals(path, code := self._code(path))
@@ -396,6 +405,9 @@ class Reader:
                 for key, setting in literal.items():  # where nothing switches it on, a default decides
                     unknown = key.startswith(KWARGS) and not is_on
                     launch.options.setdefault(key, setting._replace(value=None) if unknown else setting)
+        decides = any(key in launch.options and launch.options[key].value != "true" for key in CONFIGS)  # a file
+        if (own := launch.options.get("zero_stage")) and "deepspeed" in launch.options and not decides:
+            launch.options.setdefault("deepspeed.zero_optimization.stage", own)  # as DeepSpeed-Chat takes it
 
     def _file_of(self, launch: Launch, option: Option, folder: str) -> str | None:
         """The file that an option names; of a path that begins with a variable nobody sets, the end is looked for."""
@@ -423,8 +435,14 @@ class Reader:
 
     def _told(self, launch: Launch, own: str | None) -> None:
         names = [own] if own else []
-        if own is None and self._trains(launch) and not (self._is_foreign(launch) or launch.is_own_loop):
-            names = ["transformers"]
+        if own is None and not launch.is_own_loop:
+            by_script = "python.trainer" in launch.options
+            if by_script and (prepares := launch.options.get("python.prepares")):
+                launch.options.setdefault("gradient_checkpointing", prepares._replace(value=None))
+            names = ["transformers"] if by_script or (self._trains(launch) and not self._is_foreign(launch)) else []
+        given = launch.options.get("deepspeed")
+        if own is None and given and given.value and (stage := STAGE_NAME.fullmatch(given.value)):
+            launch.options.setdefault("deepspeed.stage_by_name", given._replace(value=stage[1], written=""))
         while names and (base := self.frameworks[names[-1]]["base"]):
             names.append(base)
         launch.frameworks = names
@@ -634,9 +652,13 @@ def _text(path: str, limit: int = SIZE) -> str:
 def _marked(text: str) -> Iterator[tuple[str, tuple[str, int] | None]]:
     """The lines of a Markdown page, each with its block of code: the language, and a number. A fence is an empty line."""
     inside: tuple[str, tuple[str, int]] | None = None  # the sign that ends the block
+    written = False  # as HTML: <pre>
     for number, line in enumerate(text.split("\n")):
         fence = re.match(r"\s*(`{3,}|~{3,})\s*(\w*)", line)
-        if inside is None and fence:
+        if inside is None and (written or PRE.match(line)):
+            written = not PRE_ENDS.search(line)
+            yield html.unescape(PRE.sub("", PRE_ENDS.sub("", line))), ("", number)
+        elif inside is None and fence:
             inside = fence[1][0] * 3, (fence[2].lower(), number)
             yield "", None
         elif inside and line.strip().startswith(inside[0]):
@@ -772,6 +794,12 @@ def literals(name: str, text: str) -> dict[str, Option]:
         if not isinstance(node, ast.Call):
             continue
         called: str = getattr(node.func, "attr", "") or getattr(node.func, "id", "")
+        if called == "add_argument" and (stage := _stage_by_default(node)) is not None:
+            found.setdefault("zero_stage", Option(stage, name, node.lineno, style="python"))
+        if called in PREPARES:  # it may enable checkpointing, by its own arguments
+            found.setdefault("python.prepares", Option("true", name, node.lineno, style="python"))
+        if called == "TrainingArguments" and all(it.arg for it in node.keywords):
+            found.setdefault("python.trainer", Option("true", name, node.lineno))
         if called in ("DistributedDataParallel", "DDP"):
             found.setdefault("python.ddp", Option("true", name, node.lineno))
             _arguments(found, name, segment, node, "ddp.")
@@ -790,6 +818,17 @@ def literals(name: str, text: str) -> dict[str, Option]:
     if trainer:
         found.pop("python.accelerator", None)
     return {**found, **assigned}
+
+
+def _stage_by_default(node: ast.Call) -> str | None:
+    """The stage of ZeRO that a script takes by default: `add_argument("--zero_stage", default=0)`."""
+    named = {
+        it.value.lstrip("-").replace("-", "_")
+        for it in node.args
+        if isinstance(it, ast.Constant) and isinstance(it.value, str)
+    }
+    values = [it.value.value for it in node.keywords if it.arg == "default" and isinstance(it.value, ast.Constant)]
+    return str(values[0]) if named & {"zero_stage", "use_zero_stage"} and values and values[0] is not None else None
 
 
 def _segments(text: str) -> Callable[[ast.expr | ast.keyword], str]:
@@ -824,7 +863,7 @@ def _arguments(
             value = ast.literal_eval(keyword.value)
         except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
             value = None
-            if keyword.arg not in ("gradient_checkpointing", "gradient_checkpointing_kwargs", "deepspeed"):
+            if keyword.arg not in ("gradient_checkpointing", "gradient_checkpointing_kwargs", "deepspeed", "fsdp"):
                 continue
         written = segment(keyword) if "checkpointing" in keyword.arg else ""  # of the others nothing is said
         option = Option(None, name, keyword.value.lineno, written, style="python")

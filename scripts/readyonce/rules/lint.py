@@ -73,6 +73,8 @@ def compile_rules(catalog: Catalog, site: str | None = None) -> dict[str, Any]:
             "machines": reader.NODES,
             "totals": reader.TOTALS,
             "configs": reader.CONFIGS,
+            "aliases": reader.ALIASES,
+            "stage_name": reader.STAGE_NAME.pattern,
             "distributed": reader.DISTRIBUTED,
             "models": reader.MODELS,
             "settings": SETTINGS,
