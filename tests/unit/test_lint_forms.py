@@ -467,6 +467,19 @@ def test_what_a_script_calls_by_another_name(options, code, does, tmp_path):
     assert f"4 processes, {does}" in linted("a.sh", cwd=tmp_path).stdout
 
 
+@pytest.mark.parametrize(
+    "of, does",
+    [("model", "non-reentrant checkpointing"), ("model.get_vision_tower().vision_tower", "reentrant checkpointing")],
+)
+def test_checkpointing_of_a_vision_tower_is_not_that_of_the_model(of, does, tmp_path):
+    """As in https://github.com/X-PLUG/mPLUG-DocOwl: the Trainer enables that of the whole model afterwards."""
+    code = f'{of}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={{"use_reentrant": False}})\n'
+    (tmp_path / "t.py").write_text(code, encoding="utf-8")
+    command = "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --gradient_checkpointing True\n"
+    (tmp_path / "a.sh").write_text(command, encoding="utf-8")
+    assert f"4 processes, DDP, {does}" in linted("a.sh", "--with", "transformers==4.50.0", cwd=tmp_path).stdout
+
+
 def test_a_command_that_stands_as_html_in_a_page(tmp_path):
     command = COMMAND.replace(" --", " \\\n --")
     page = f"Run it:\n<pre>{EIGHT} {command} </pre>\nIt's done.\n\n<pre><code>\nls\n</code></pre>\n"

@@ -48,6 +48,16 @@ def test_every_run_of_three_incidents_was_compared():
     }
 
 
+def test_what_the_page_says_of_both_together():
+    """docs/en/guard.md: more than half of the silent runs that were watched, and with the comparison three quarters."""
+    catalog = load(ROOT)
+    own = guard.stored(catalog, "compare_runs.json")["runs"]
+    silent = guard.silent(catalog, guard.stored(catalog, "commands.json")["runs"])
+    watched = [flagged for runs in silent.values() for _, flagged in runs if flagged is not None]
+    assert 0.5 < sum(watched) / len(watched) < 0.75
+    assert 0.75 < (sum(watched) + guard.told_silent(catalog, own)) / len(watched) < 0.8
+
+
 def test_runs_are_compared_as_they_are_stored():
     names = ["RO-0007/func-mean-average", "RO-0009/own-grad-plain-fixed", "RO-0009/fsdp2-all-slot"]
     stored = json.loads(compare_runs.STORED.read_text(encoding="utf-8"))["runs"]

@@ -107,6 +107,9 @@ LOOP = re.compile(r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParall
 NO_LOOP = re.compile(r"Trainer|TrainingArguments|HfArgumentParser|\btrl\b|gradient_checkpointing_enable")
 # Of WeNet's `--train_engine`: with these DeepSpeed's file, which may be named too, is not read.
 ENGINES = {"torch_ddp": "python.ddp", "torch_fsdp": "fsdp"}
+OF_A_PART = re.compile(
+    r"vision|tower|visual|vit\b|audio", re.IGNORECASE
+)  # whose checkpointing is not that of the model
 # What prepares a quantised model, and may enable checkpointing.
 PREPARES = ("prepare_model_for_kbit_training", "prepare_model_for_int8_training")
 WRITTEN_AS = (".json", ".conf", ".yaml", ".yml")  # how a DeepSpeed file ends
@@ -808,7 +811,7 @@ def literals(name: str, text: str) -> dict[str, Option]:
         elif called in ("FullyShardedDataParallel", "FSDP", "fully_shard"):
             found.setdefault("fsdp", Option("true", name, node.lineno))
             found.setdefault("fsdp_version", Option("2" if called == "fully_shard" else "1", name, node.lineno))
-        elif called == "gradient_checkpointing_enable":
+        elif called == "gradient_checkpointing_enable" and not OF_A_PART.search(segment(node.func)):
             enabled = Option("true", name, node.lineno, segment(node), style="python")
             found.setdefault("gradient_checkpointing", enabled)
             _arguments(found, name, segment, node, "")
