@@ -358,7 +358,11 @@ def _kinds(catalog: Catalog, runs: dict[str, Any]) -> dict[str, dict[str, list[b
     for name, told in runs.items():
         run, _, environment = name.partition(" ")
         id, _, variant = run.partition("/")
-        kept = catalog.incidents[id].evidence[environment].by_variant[variant]
+        incident = catalog.incidents.get(id)
+        evidence = incident.evidence.get(environment) if incident else None
+        kept = evidence.by_variant.get(variant) if evidence else None
+        if kept is None:
+            continue  # a catalog of its own, which has other incidents
         right = "right" if kept.facts.get("reference") == "right" else "objective"
         kind = "silent" if kept.outcome in SILENT else right
         if told["says"] != "not compared":
