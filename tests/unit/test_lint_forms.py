@@ -6,6 +6,7 @@ import pytest
 
 from readyonce.launches import forms
 from readyonce.lint import judge
+from support.fleet import written
 from support.launches import READER, RULES, linted
 
 COMMAND = "swift rlhf --rlhf_type grpo --model m --train_type lora --dataset d --output_dir o"
@@ -338,12 +339,11 @@ def test_a_release_that_one_extra_alone_pins_is_none(tmp_path):
 
 
 def test_a_command_in_a_file_that_the_script_reads(tmp_path):
-    for file, text in {
+    files = {
         "pkg/base.sh": 'export head="torchrun --nproc_per_node 2 \\\n  -m pkg.train"\nexport base="--use_lora True \\\n  --per_device_train_batch_size 1"\n',
         "pkg/sh/a.sh": 'source pkg/base.sh\nargs="$base --output_dir $OUT"\neval "$head" "$args"\n',
-    }.items():
-        (tmp_path / file).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / file).write_text(text, encoding="utf-8")
+    }
+    written(tmp_path, files)
     assert "2 processes, DDP" in linted("pkg/sh/a.sh", cwd=tmp_path).stdout
 
 
@@ -364,10 +364,8 @@ def test_a_command_in_a_file_that_the_script_reads(tmp_path):
     ],
 )
 def test_the_strategy_of_a_loop_of_ones_own(options, code, does, tmp_path):
-    for file, text in {"src/run.py": code, "z2.json": _stage("z2.json"), "sh/a.sh": ""}.items():
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    (tmp_path / "sh/a.sh").write_text(f"torchrun --nproc_per_node 4 src/run.py {options}\n", encoding="utf-8")
+    command = f"torchrun --nproc_per_node 4 src/run.py {options}\n"
+    written(tmp_path, {"src/run.py": code, "z2.json": _stage("z2.json"), "sh/a.sh": command})
     assert does in linted("sh/a.sh", cwd=tmp_path).stdout
 
 
@@ -389,10 +387,7 @@ def test_the_strategy_of_a_loop_of_ones_own(options, code, does, tmp_path):
 @pytest.mark.parametrize("start", ["tools/train.py", "-m tools.train"])
 def test_a_strategy_that_stands_in_the_scripts_own_package(start, files, does, tmp_path):
     script = {"tools/train.py": "import torch\nfrom own.runner import Runner\n", "own/__init__.py": ""}
-    for file, text in (script | files).items():
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(text, encoding="utf-8")
-    (tmp_path / "a.sh").write_text(f"torchrun --nproc_per_node 4 {start} --lr 1\n", encoding="utf-8")
+    written(tmp_path, script | files | {"a.sh": f"torchrun --nproc_per_node 4 {start} --lr 1\n"})
     assert f"4 processes, {does}" in linted("a.sh", cwd=tmp_path).stdout
 
 
@@ -405,9 +400,7 @@ def test_a_strategy_that_stands_in_the_scripts_own_package(start, files, does, t
     ],
 )
 def test_a_file_that_stands_once_below(at, does, tmp_path):
-    for path in at:
-        (tmp_path / path).parent.mkdir(parents=True)
-        (tmp_path / path).write_text(_stage("z3.json"), encoding="utf-8")
+    written(tmp_path, dict.fromkeys(at, _stage("z3.json")))
     command = "torchrun --nproc_per_node 4 t.py --per_device_train_batch_size 1 --deepspeed ds/z3.json"
     (tmp_path / "a.md").write_text(f"```bash\ncd src\n{command}\n```\n", encoding="utf-8")
     assert f"4 processes, {does}" in linted("a.md", cwd=tmp_path).stdout

@@ -34,7 +34,7 @@ import readyonce_compare  # noqa: E402
 
 
 def runs():
-    """The names of all runs of two ranks that trained, `incident/variant environment`."""
+    """The names of all runs of two ranks that trained in this environment, `incident/variant`."""
     for incident in INCIDENTS:
         path = ROOT / "snippets" / incident / "evidence" / f"{ENVIRONMENT}.json"
         for run in json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else ():
@@ -88,17 +88,14 @@ def trained(folder, mode, world, name):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    ranks = {}
+    running = set()
     for rank in range(world):
         if not (pid := os.fork()):
             rank_of(folder, mode, rank, world, port, name)
-        ranks[pid] = rank
+        running.add(pid)
     ends = time.monotonic() + TIMEOUT
-    running = dict(ranks)
     while running and time.monotonic() < ends:
-        for pid in list(running):
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                del running[pid]
+        running -= {pid for pid in running if os.waitpid(pid, os.WNOHANG)[0]}
         time.sleep(0.01)
     for pid in running:
         os.kill(pid, signal.SIGKILL)

@@ -28,6 +28,20 @@ if TYPE_CHECKING:
 SCRIPTS = (".zsh", ".pbs", ".lsf", ".sge", ".job")  # shell scripts, beside those that the reader knows
 NOT_READ = {".ps1": "PowerShell", ".fish": "fish", ".bat": "a Windows batch file", ".cmd": "a Windows batch file"}
 NOT_READ[".toml"] = "TOML"
+# What wraps a model, by the option that says so; and what may wrap it out of sight.
+WRAPS = {
+    "python.ddp": re.compile(r"\b(?:DDP|DistributedDataParallel)\("),
+    "fsdp 1": re.compile(r"\b(?:FSDP|FullyShardedDataParallel)\("),
+    "fsdp 2": re.compile(r"\bfully_shard\("),
+    "deepspeed": re.compile(r"\bdeepspeed\.initialize\("),
+}
+WRAPPERS = re.compile(
+    r"\bAccelerator\(|\bfrom[ \t]+transformers\b[^\n]*\bTrainer\b|\bhvd\.DistributedOptimizer|^[ \t]*(?:from|import)[ \t]+"
+    r"(?:lightning|pytorch_lightning|colossalai|mmengine|xtuner|ignite|torch_xla|composer|trl|fairscale\.nn\.data_parallel)\b",
+    re.MULTILINE,
+)
+TELLS = {"python.ddp", "python.accelerator", "fsdp", "fsdp_config", "deepspeed", "megatron", "train_engine"}
+PACKAGE = 250  # files of a package that are read
 REMEDY = "Give the command itself: readyonce lint -- COMMAND, or write it into a .sh file"
 SUBMITS = re.compile(
     r"[ \t]*(?:\w+=\S*[ \t]+|nohup[ \t]+|sudo[ \t]+)*(ssh|pdsh|tmux|ray job submit|ray submit|sky launch|sky exec)[ \t]"
@@ -223,6 +237,19 @@ def _set_to(variable: str, value: str, match: re.Match[str]) -> str:
     return f"{match[1]}{variable}={shlex.quote(value)}"
 
 
+def _as_it_is(folder: str, script: str) -> tuple[str, int] | None:
+    """The path of a script that is at hand, and the number that tells whether it was changed."""
+    try:
+        path = reading.at_hand(folder, script)
+        return (path, os.stat(path).st_mtime_ns) if path else None
+    except (OSError, ValueError):  # it is gone, or no path
+        return None
+
+
+def _initialized(path: str, line: int) -> reading.Option:
+    return reading.Option(None, path, line, "deepspeed.initialize()", style="python")
+
+
 @cache
 def _called(path: str, _: int) -> tuple[int, frozenset[str]] | None:
     """Where a script calls DeepSpeed itself, and the stages that stand in it; the number tells a file that was changed."""
@@ -230,7 +257,7 @@ def _called(path: str, _: int) -> tuple[int, frozenset[str]] | None:
         text = reading._text(path)
     except (OSError, Unreadable):
         return None
-    match = re.search(r"\bdeepspeed\.initialize\(", text)
+    match = WRAPS["deepspeed"].search(text)
     stages = re.findall(r"[\"']stage[\"']\s*:\s*([0-3])\b", text)
     return (text.count("\n", 0, match.start()) + 1, frozenset(stages)) if match else None
 
@@ -241,38 +268,15 @@ def _of_engine(launch: Launch, folder: str) -> None:
     script = next((word for word in words[1:2] if word.endswith(".py")), None)
     if launch.unseen or script is None or {"deepspeed", "train_engine"} & launch.options.keys():
         return
-    try:
-        path = reading.at_hand(folder, script)
-        called = _called(path, os.stat(path).st_mtime_ns) if path else None
-    except (OSError, ValueError):  # it is gone, or no path
-        return
-    if path and called:
+    at = _as_it_is(folder, script)
+    if at and (called := _called(*at)):
         launch.options.pop("python.ddp", None)  # what it does without DeepSpeed
-        line, stages = called
-        launch.options["deepspeed"] = reading.Option(None, path, line, "deepspeed.initialize()", style="python")
+        path, (line, stages) = at[0], called
+        launch.options["deepspeed"] = _initialized(path, line)
         if len(stages) == 1:
             launch.options["deepspeed.zero_optimization.stage"] = reading.Option(
                 next(iter(stages)), path, line, style="python"
             )
-
-
-# What wraps a model, by the option that says so; and what may wrap it out of sight.
-WRAPS = {
-    "python.ddp": re.compile(r"\b(?:DDP|DistributedDataParallel)\("),
-    "fsdp 1": re.compile(r"\b(?:FSDP|FullyShardedDataParallel)\("),
-    "fsdp 2": re.compile(r"\bfully_shard\("),
-    "deepspeed": re.compile(r"\bdeepspeed\.initialize\("),
-}
-WRAPPERS = re.compile(
-    r"\bAccelerator\(|\bfrom[ \t]+transformers\b[^\n]*\bTrainer\b|\bhvd\.DistributedOptimizer|^[ \t]*(?:from|import)[ \t]+"
-    r"(?:lightning|pytorch_lightning|colossalai|mmengine|xtuner|ignite|torch_xla|composer|trl|fairscale\.nn\.data_parallel)\b",
-    re.MULTILINE,
-)
-IMPORTS = re.compile(
-    r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w, \t]*)|import[ \t]+([\w.]+))", re.MULTILINE
-)
-TELLS = {"python.ddp", "python.accelerator", "fsdp", "fsdp_config", "deepspeed", "megatron", "train_engine"}
-PACKAGE = 250  # files of a package that are read
 
 
 @cache
@@ -283,40 +287,26 @@ def _package(path: str, _: int) -> tuple[tuple[str, str, int] | None, tuple[str,
     """
     found: dict[str, tuple[str, int]] = {}
     paths, first, hidden = [path], 0, False
-    for number, path in enumerate(paths):
+    for path in paths:
         try:
             text = reading._text(path)
         except (OSError, Unreadable):
             continue
-        if WRAPPERS.search(text):
-            hidden = True
         for option, pattern in WRAPS.items():
             if match := pattern.search(text):
                 found.setdefault(option, (path, text.count("\n", 0, match.start()) + 1))
-        own = (it for module, names, alone in IMPORTS.findall(text) for it in _modules(path, module or alone, names))
+        own = (
+            it
+            for module, names, alone in reading.IMPORTS.findall(text)
+            for it in reading.modules(path, module or alone, names)
+        )
         paths += [it for it in dict.fromkeys(own) if it not in paths]
         first = first or len(paths)
-        hidden |= len(paths) > PACKAGE
-        if hidden and number:
+        hidden = bool(WRAPPERS.search(text)) or len(paths) > PACKAGE
+        if hidden:
             break
     option = next(iter(found), "")
     return ((option, *found[option]) if len(found) == 1 and not hidden else None), tuple(paths[:first])
-
-
-def _modules(path: str, module: str, names: str) -> Iterator[str]:
-    """The files of a module of one's own, and of those of its names that are modules."""
-    folder, dots = os.path.dirname(path), len(module) - len(module.lstrip("."))
-    for _ in range(dots - 1):
-        folder = os.path.dirname(folder)
-    inner = module[dots:].replace(".", "/")
-    bases = [folder] if dots else [folder, *map(str, reading._above(os.path.abspath(folder)))]
-    for base in bases:
-        at = os.path.join(base, inner)
-        beside = [f"{at}/{name.strip()}.py" for name in names.split(",") if name.strip()]
-        files = [it for it in (f"{at}.py", f"{at}/__init__.py", *beside) if os.path.isfile(it)]
-        if files:
-            yield from files
-            return
 
 
 def _of_package(reader: Reader, launch: Launch, folder: str) -> None:
@@ -330,19 +320,17 @@ def _of_package(reader: Reader, launch: Launch, folder: str) -> None:
     script = words[1] if len(words) > 1 and words[1].endswith(".py") else None
     if words[1:2] == ["-m"] and len(words) > 2:
         script = f"{words[2].replace('.', '/')}.py"
-    try:
-        path = reading.at_hand(folder, script) if script else None
-        wraps, modules = _package(path, os.stat(path).st_mtime_ns) if path else (None, ())
-    except (OSError, ValueError):  # it is gone, or no path
+    at = _as_it_is(folder, script) if script else None
+    if at is None:
         return
+    wraps, modules = _package(*at)
     reader.python |= {os.path.normpath(it): None for it in modules}
     if wraps and not any(it in launch.options or f"launch.{it}" in launch.options for it in TELLS):
-        (option, _, version), file, line = wraps[0].partition(" "), *wraps[1:]
-        engine = option == "deepspeed"
-        written = "deepspeed.initialize()" if engine else ""
-        launch.options[option] = reading.Option(None if engine else "true", file, line, written, style="python")
+        (option, _, version), path, line = wraps[0].partition(" "), *wraps[1:]
+        by_script = reading.Option("true", path, line, style="python")
+        launch.options[option] = _initialized(path, line) if option == "deepspeed" else by_script
         if version:
-            launch.options["fsdp_version"] = reading.Option(version, file, line, style="python")
+            launch.options["fsdp_version"] = by_script._replace(value=version)
 
 
 def _of_markdown(reader: Reader, text: str) -> str:

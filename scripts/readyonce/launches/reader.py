@@ -101,7 +101,9 @@ CONFIGS = ("deepspeed", "deepspeed_config", "deepspeed_config_file", "deepspeed_
 FIELDS = ("gradient_checkpointing", "ddp_find_unused_parameters")
 # A block of code as HTML: where it begins, and where it ends.
 PRE, PRE_ENDS = re.compile(r"[ \t]*<pre>(?:[ \t]*<code>)?"), re.compile(r"(?:</code>[ \t]*)?</pre>.*")
-IMPORTED = re.compile(r"^[ \t]*from[ \t]+\.*([\w.]+)[ \t]+import[ \t]", re.MULTILINE)
+IMPORTS = re.compile(
+    r"^[ \t]*(?:from[ \t]+(\.*[\w.]*)[ \t]+import[ \t]+\(?([\w, \t]*)|import[ \t]+([\w.]+))", re.MULTILINE
+)
 # What a loop of one's own has, and what speaks against one: the Trainer, and checkpointing as transformers' models do it.
 LOOP = re.compile(r"\b(?:DDP|DistributedDataParallel|FSDP|FullyShardedDataParallel|fully_shard)\(|\.backward\(|\.fit\(")
 NO_LOOP = re.compile(r"Trainer|TrainingArguments|HfArgumentParser|\btrl\b|gradient_checkpointing_enable")
@@ -401,8 +403,8 @@ class Reader:
             if word.text.endswith(".py") and (path := self._found(launch, word, folder)):
                 literal = literals(path, code := self._code(path))
                 launch.is_own_loop |= bool(LOOP.search(code)) and not NO_LOOP.search(code)
-                for module in filter(_holds_arguments, IMPORTED.findall(code)):
-                    if beside := at_hand(os.path.dirname(path), f"{module.replace('.', '/')}.py"):
+                for module, _, _ in IMPORTS.findall(code):
+                    for beside in modules(path, module) if _holds_arguments(module) else ():
                         literal = {**literals(beside, self._code(beside)), **literal}
                 is_on = "gradient_checkpointing" in {**launch.options, **literal}
                 for key, setting in literal.items():  # where nothing switches it on, a default decides
@@ -555,6 +557,19 @@ def _inside(folder: str, path: str) -> str | None:
         return None
     found = [at for inner in _folders(folder or ".") if os.path.isfile(at := os.path.join(folder, inner, path))]
     return found[0] if len(found) == 1 else None
+
+
+def modules(path: str, module: str, names: str = "") -> Iterator[str]:
+    """The files of a module that a script imports from a folder of its own, and of those of its names that are modules."""
+    folder, dots = os.path.dirname(path), len(module) - len(module.lstrip("."))
+    for _ in range(dots - 1):
+        folder = os.path.dirname(folder)
+    inner = module[dots:].replace(".", "/")
+    for at in [os.path.join(folder, inner)] if dots else _from(folder, inner):
+        beside = [f"{at}/{name.strip()}.py" for name in names.split(",") if name.strip()]
+        if files := [it for it in (f"{at}.py", f"{at}/__init__.py", *beside) if os.path.isfile(it)]:
+            yield from files
+            return
 
 
 def _holds_arguments(module: str) -> bool:

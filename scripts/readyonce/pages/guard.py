@@ -505,15 +505,15 @@ def sentence(catalog: Catalog, commands: dict[str, Any], compared: int, language
     runs = [run for runs in silent(catalog, commands).values() for run in runs]
     watched = [(is_command, flagged) for is_command, flagged in runs if flagged is not None]
     flagged = sum(flag for _, flag in watched)
-    return say(
+    told = say(
         "guard.watched",
         language,
         silent=len(runs),
         watched=len(watched),
         commands=sum(is_command for is_command, _ in watched),
         flagged=say("guard.flagged-all" if flagged == len(watched) else "guard.flagged-some", language, flagged),
-        compared=compared,
     )
+    return told + say("guard.watched-more", language, compared) if compared else told
 
 
 def noise(runs: list[dict[str, Any]], language: Language) -> str:
