@@ -5,9 +5,11 @@
 Right data-parallel training gives the same gradient both ways. The command runs three times up to its first optimizer
 step: as it stands, and twice as one process, from the weights that the first run had. What each rank's DataLoader was
 given is put together before the collate function sees it. The two runs of one process differ in the order of the ranks
-only, so how far they are apart is the noise that a right run has. Dropout is off in all three.
+only, so how far they are apart is the noise that a right run has. Dropout is off in all three. The gradient is compared
+before it is clipped, and after it.
 
 It needs torch >= 2.4 and readyonce_guard.py beside it, all ranks on one machine, and batches that come from a DataLoader.
+A program without one is compared if it cuts its batches out of the same data, so that one process takes them whole.
 """
 # SPDX-License-Identifier: Apache-2.0
 
@@ -53,7 +55,8 @@ class _Part:
     def __init__(self, folder, mode):
         self.folder, self.mode = folder, mode
         self.fetched, self.loaders = {}, 0  # (loader, batch) -> what the collate function was given
-        self.optimizers, self.unclipped, self.loaded = [], {}, False
+        self.entered = []  # without a DataLoader: of each tensor that enters the model, its sum and its sum of squares
+        self.optimizers, self.unclipped, self.clipped, self.loaded = [], {}, {}, False
         self.given, self.half = None, False
 
     def install(self):
@@ -105,7 +108,7 @@ class _Part:
         functional.scaled_dot_product_attention = attended
 
     def _before_clipping(self):
-        """Keep each gradient as it is before it is clipped for the first time."""
+        """Keep each gradient as it is before it is clipped; a second call in a row clips what is clipped already."""
         from torch.nn import utils
         from torch.nn.utils import clip_grad
 
@@ -116,15 +119,21 @@ class _Part:
             def clipped(parameters, *args, original=original, **kwargs):
                 parameters = [parameters] if hasattr(parameters, "grad") else list(parameters)
                 self._keep(parameters)
-                return original(parameters, *args, **kwargs)
+                norm = original(parameters, *args, **kwargs)
+                self._clipped(parameters)
+                return norm
 
             setattr(clip_grad, name, clipped)
             setattr(utils, name, clipped)
 
     def _keep(self, parameters):
         for p in parameters:
-            if p.grad is not None and id(p) not in self.unclipped:
+            if p.grad is not None and self.clipped.get(id(p)) != _state(p.grad):
                 self.unclipped[id(p)] = _flat(p.grad)
+
+    def _clipped(self, parameters):
+        """Remember the gradients as they are, to see whether a backward changes them before the next call."""
+        self.clipped |= {id(p): _state(p.grad) for p in parameters if p.grad is not None}
 
     def _before_own_clipping(self, kind, method, parameters):
         """As above, of a wrapper that clips by a method of its own; `parameters` takes them out of the wrapper."""
@@ -133,7 +142,9 @@ class _Part:
         @functools.wraps(original)
         def clipped(wrapper, *args, **kwargs):
             self._keep(parameters(wrapper))
-            return original(wrapper, *args, **kwargs)
+            norm = original(wrapper, *args, **kwargs)
+            self._clipped(parameters(wrapper))
+            return norm
 
         setattr(kind, method, clipped)
 
@@ -176,12 +187,14 @@ class _Part:
             self.given = {"fetched": [part["fetched"] for part in parts], "weights": _whole(parts, "weights")}
         return self.given
 
-    def _before_forward(self, module, _):
+    def _before_forward(self, module, args):
         """Before the first forward after the optimizer was made, one process takes the weights that the recorded run had."""
-        if self.loaded or not self.optimizers:
-            return
         import torch
 
+        if not self.fetched and not module._modules and args and isinstance(args[0], torch.Tensor):
+            self._enter(args[0])
+        if self.loaded or not self.optimizers:
+            return
         self.loaded = True
         modules = sys.modules
         if fsdp := modules.get("torch.distributed.fsdp.fully_sharded_data_parallel"):
@@ -200,6 +213,14 @@ class _Part:
                 ours = getattr(p, "_local_tensor", p).data
                 if key in weights and weights[key].numel() >= ours.numel():
                     ours.copy_(weights[key][: ours.numel()].view(ours.shape))
+
+    def _enter(self, tensor):
+        """What has no gradient comes from the data, and its sums are those of the samples."""
+        import torch
+
+        if not tensor.requires_grad and not tensor.is_complex():
+            length = torch.linalg.vector_norm(tensor if tensor.is_floating_point() else tensor.double(), dtype=torch.float64)
+            self.entered.append((float(tensor.sum(dtype=torch.float64)), float(length) ** 2, tensor.numel()))
 
     def _before_zero(self, kind, parameters):
         """ZeRO keeps a slice of the gradients on each rank, so DeepSpeed itself puts them together, before it clips them."""
@@ -240,14 +261,14 @@ class _Part:
         """Before the first step that has gradients: write them, and end."""
         mine = {id(p) for group in optimizer.param_groups for p in group["params"]}
         params = {key: p for key, p in self._parameters() if id(p) in mine}
-        found = {
-            key: self.unclipped[id(p)] if id(p) in self.unclipped else _flat(p.grad)
-            for key, p in params.items()
-            if p.grad is not None
-        }
-        self._write(found, {key: _flat(p) for key, p in params.items()}, params)
+        stepped = {key: _flat(p.grad) for key, p in params.items() if p.grad is not None}
+        # What was changed after it was clipped, as by an average of one's own, is compared as it is now.
+        clipped = {key for key in stepped if self.clipped.get(id(params[key])) == _state(params[key].grad)}
+        found = {key: self.unclipped[id(params[key])] if key in clipped else grad for key, grad in stepped.items()}
+        weights = {key: _flat(p) for key, p in params.items()}
+        self._write(found, weights, params, {key: stepped[key] for key in clipped})
 
-    def _write(self, found, weights, params):
+    def _write(self, found, weights, params, clipped=None):
         if not found:
             return
         import torch
@@ -260,6 +281,8 @@ class _Part:
         rank, world = (distributed.get_rank(), distributed.get_world_size()) if together else (0, 1)
         record = {
             "gradients": found,
+            "clipped": clipped or {},
+            "entered": self.entered,
             "weights": weights if self.mode != "turned" else {},
             "fetched": self.fetched if self.mode == "record" else {},
             "batches": sorted(self.fetched),
@@ -296,6 +319,11 @@ def _names(params):
                 names[wanted[id(p)]] = name
     inner = re.compile(r"(?:^|(?<=\.))(?:module|_fsdp_wrapped_module|_orig_mod|_checkpoint_wrapped_module)\.")
     return {key: inner.sub("", name) for key, name in names.items()}
+
+
+def _state(grad):
+    """Another one after the gradient has changed."""
+    return id(grad), getattr(grad, "_local_tensor", grad)._version
 
 
 def _flat(tensor):
@@ -371,9 +399,9 @@ def _compared(folder):
     parts = _parts(folder)
     first, world = parts[0], len(parts)
     one, turned = _read(folder, "one"), _read(folder, "turned")
-    batches = {len(part["batches"]) for part in parts}
     if not any(part["batches"] for part in parts):
-        raise NotCompared("no batch came from a DataLoader before the first step, so one process cannot be given the others'")
+        _whole_batches([part["entered"] for part in parts], one["entered"])
+    batches = {len(part["batches"]) for part in parts}
     if len(batches) > 1:
         raise NotCompared("the ranks took different numbers of batches before the first step: one reads for the others?")
     if {len(one["batches"])} != batches:
@@ -386,14 +414,51 @@ def _compared(folder):
         if key in began and not torch.allclose(weights, began[key][: weights.numel()], rtol=1e-4, atol=1e-6):
             name = one["names"].get(key, "a parameter")
             raise NotCompared(f"one process began with other weights ({name}): set a seed before the model is made")
-    gathered, found = _whole(parts, "gradients"), []
-    for key in one["gradients"].keys() | first["gradients"].keys():
-        alone, other = one["gradients"].get(key), turned["gradients"].get(key)
+    if not (found := _paired(parts, one, turned, "gradients")):
+        raise NotCompared("no parameter has a gradient in the run of one process")
+    limit, norms = max(first["limit"], one["limit"]), one["norms"]
+    told = _Comparison(found, world, limit, norms)
+    if told.different or told.untold or not (found := _paired(parts, one, turned, "clipped")):
+        return told
+    after = _Comparison(found, world, limit, norms, clipped=True)
+    return after if after.different and not after.untold else told
+
+
+def _whole_batches(ranks, one):
+    """Without a DataLoader: whether one process took what all ranks took together, by the sums of what entered the model."""
+    message = "no batch came from a DataLoader before the first step, so one process cannot be given the others'"
+    if not any(ranks) or {len(entered) for entered in ranks} != {len(one)}:
+        raise NotCompared(message)
+    whole = False
+    for alone, *of_ranks in zip(one, *ranks, strict=True):
+        total = tuple(map(sum, zip(*of_ranks, strict=True)))
+        if _alike(alone, total):
+            whole = True
+        elif not all(_alike(alone, entered) for entered in of_ranks):  # positions, and what else is the same in each batch
+            raise NotCompared(message)
+    if not whole:
+        raise NotCompared(message)
+
+
+def _alike(one, other):
+    """Two of (sum, sum of squares, number of elements): the same but for rounding."""
+    (total, squares, count), (other_total, other_squares, other_count) = one, other
+    close = abs(squares - other_squares) <= 1e-4 * squares
+    return count == other_count and close and abs(total - other_total) <= 1e-4 * (count * squares) ** 0.5
+
+
+def _paired(parts, one, turned, what):
+    """(name, of N processes, of one, of one with the ranks in the other order), flat, of each parameter."""
+    import torch
+
+    first, gathered, found = parts[0], _whole(parts, what), []
+    for key in one[what].keys() | first[what].keys():
+        alone, other = one[what].get(key), turned[what].get(key)
         if alone is None or other is None:
-            size = next(it for it in (alone, other, first["gradients"].get(key)) if it is not None).numel()
+            size = next(it for it in (alone, other, first[what].get(key)) if it is not None).numel()
             alone = torch.zeros(size) if alone is None else alone
             other = torch.zeros(size) if other is None else other
-        mine = first["gradients"].get(key)
+        mine = first[what].get(key)
         held = first["weights"].get(key)
         if held is not None and held.numel() < alone.numel():  # rank 0 has a piece of it, or nothing
             mine = gathered.get(key)  # the last piece ends with padding
@@ -404,9 +469,7 @@ def _compared(folder):
             raise NotCompared(f"{name} has {alone.numel()} elements in one process, and {mine.numel()} in all ranks together")
         mine = mine[: alone.numel()]
         found.append((one["names"].get(key, f"parameter {key[1]} of optimizer {key[0]}"), mine, alone, other))
-    if not found:
-        raise NotCompared("no parameter has a gradient in the run of one process")
-    return _Comparison(found, world, max(first["limit"], one["limit"]), one["norms"])
+    return found
 
 
 def _length(tensors):
@@ -416,8 +479,8 @@ def _length(tensors):
 class _Comparison:
     """`tensors`: (name, gradient of N processes, of one, of one with the ranks in the other order), flat."""
 
-    def __init__(self, tensors, world, limit, norms):
-        self.world, self.norms = world, norms
+    def __init__(self, tensors, world, limit, norms, clipped=False):
+        self.world, self.norms, self.clipped = world, norms, clipped
         length, alone = _length(a for _, a, _, _ in tensors), _length(b for _, _, b, _ in tensors) or 1e-30
         inner = sum(float((a.double() * b.double()).sum()) for _, a, b, _ in tensors)
         self.distance = _length(a - b for _, a, b, _ in tensors) / alone
@@ -442,6 +505,11 @@ class _Comparison:
 
     def meaning(self):
         """What such a gradient is seen with; the first is the likeliest."""
+        if self.clipped:
+            return [
+                "The gradients are alike before they are clipped, and differ after it: each rank takes another norm than "
+                "one process does, that of its own part, or one that is added up over the ranks once too often."
+            ]
         straight, world = self.cosine > 0.9999, self.world
         if straight and abs(self.ratio / world - 1) < 0.01:
             return [
@@ -452,6 +520,11 @@ class _Comparison:
             return [
                 f"The gradient is that of one process divided by {world}: a gather without gradients, "
                 "or a loss that is divided by the number of processes once too often."
+            ]
+        if straight and abs(self.ratio * world**0.5 - 1) < 0.01:
+            return [
+                f"The gradient is that of one process divided by the square root of {world}: it is clipped by a norm whose "
+                "squares are added up over the ranks, though each rank holds the whole gradient."
             ]
         causes = [
             "The loss is a mean over tokens or pairs, and the ranks have different numbers of them: a mean of means.",
@@ -468,7 +541,7 @@ class _Comparison:
 
     def text(self):
         lines = [
-            f"{self.world} processes and one process that is given the same batches, first gradient:",
+            f"{self.world} processes and one process that is given the same batches, first gradient{', clipped' * self.clipped}:",
             f"  distance {self.distance:.2g}, ratio of lengths {self.ratio:.4g}, cosine {self.cosine:.6g}",
             f"  noise of two right orders {self.noise:.2g}, limit {self.limit:.2g}",
         ]

@@ -20,6 +20,10 @@ LOOPS = {
     "ddp random-loss": UNTOLD,
     "ddp own-batches": UNTOLD,
     "ddp divided-twice": ALIKE,  # by the steps of accumulation, as it would be with one process
+    "ddp clipped-by-added-norm": DIFFERENT,
+    "ddp-sliced": ALIKE,  # no DataLoader: each rank takes its rows out of the same tensor
+    "ddp-sliced loss-times-ranks": DIFFERENT,
+    "ddp-sliced clipped-each-micro-batch": DIFFERENT,
     "ddp-closure": ALIKE,
     "ddp-closure loss-times-ranks": DIFFERENT,
     "contrastive": ALIKE,
@@ -33,6 +37,7 @@ LOOPS = {
     "fsdp1": ALIKE,
     "fsdp1 mean-of-means": DIFFERENT,
     "fsdp1-original-parameters": ALIKE,
+    "fsdp1-original-parameters clipped-by-shards": DIFFERENT,
     "fsdp2": ALIKE,
     "fsdp2 loss-times-ranks": DIFFERENT,
     "zero0": ALIKE,
@@ -114,6 +119,9 @@ def main(loop, change=""):
     loader = DataLoader(data, BATCH, sampler=DistributedSampler(data), num_workers=1)
     if change == "own-batches":
         loader = [tuple(part[rank::world][:BATCH] for part in data.tensors)] * 4
+    if loop == "ddp-sliced":
+        rows = range(0, len(x), 2 * BATCH)
+        loader = [tuple(part[at : at + 2 * BATCH][rank::world] for part in data.tensors) for at in rows]
     if loop.startswith("fsdp"):
         if loop == "fsdp2":
             from torch.distributed.fsdp import fully_shard
@@ -128,7 +136,7 @@ def main(loop, change=""):
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         for inputs, y in loader:
             loss_of(model(inputs), y).backward()
-            if loop == "fsdp2":
+            if loop == "fsdp2" or change == "clipped-by-shards":
                 nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             else:
                 model.clip_grad_norm_(CLIP)
@@ -161,8 +169,15 @@ def main(loop, change=""):
             if change == "penalty-times-ranks":
                 loss = loss + 0.01 * world * model[3].weight.square().sum()
             (loss / (4 if change == "divided-twice" else 2)).backward()
-        if last:
+        if change == "clipped-each-micro-batch" and not last:
             nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        if last:
+            if change == "clipped-by-added-norm":
+                square = sum(p.grad.norm() ** 2 for p in model.parameters())
+                torch.distributed.all_reduce(square)
+                nn.utils.clip_grads_with_norm_(model.parameters(), CLIP, square.sqrt())
+            else:
+                nn.utils.clip_grad_norm_(model.parameters(), CLIP)
             optimizer.step()
             optimizer.zero_grad()
     return None

@@ -1,12 +1,13 @@
-"""What `readyonce_compare` says of the site's own runs of two ranks that trained, of RO-0007, RO-0009 and RO-0013.
+"""What `readyonce_compare` says of the site's own runs of two ranks that trained: all runs of the incidents of which the
+guard does not flag every silent run.
 
     python packages/guard/tests/compare_runs.py [--write] [RO-0009/reported ...]
     READYONCE_ENVIRONMENT=flagembedding-1.4.2 PYTHON packages/guard/tests/compare_runs.py [--write]
 
-It is printed, and with --write stored in packages/guard/compare_runs.json. The runs of RO-0007 and RO-0013 are those of their
-`repro.py`, whose Trainer reads from a DataLoader. RO-0009's two files take their batches out of one tensor, so their model,
-loss, strategy and optimizer are trained here on the same pairs from a DataLoader. Nothing is taken from a repro's own
-reference. The processes are forked from one that has imported the frameworks, which saves most of the time.
+It is printed, and with --write stored in packages/guard/compare_runs.json. The variants run in their own files as they stand,
+but for RO-0009, which takes its batches out of one tensor of pairs: its model, loss, strategy and optimizer are trained here on
+the same pairs from a DataLoader. Nothing is taken from a repro's own reference. The processes are forked from one that has
+imported the frameworks, which saves most of the time.
 """
 
 import contextlib
@@ -25,9 +26,19 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 STORED = HERE.parent / "compare_runs.json"
-INCIDENTS = ("RO-0007", "RO-0009", "RO-0013")
 ENVIRONMENT = os.environ.get("READYONCE_ENVIRONMENT", "current")
+# Those with a silent run that the guard does not flag. RO-0006's own loss pairs samples of one rank's batch, so only its
+# runs of TRL, in an environment of their own, are compared.
+INCIDENTS = ("RO-0007", "RO-0009", "RO-0010", "RO-0011", "RO-0012", "RO-0013", "RO-0016", "RO-0018", "RO-0019")
+# What runs in an environment of its own.
+OTHERS = {
+    "flagembedding-1.4.2": ("RO-0009", "frameworks.py"),
+    "trl-1.13.0": ("RO-0006", "dpo.py"),
+    "trl-1.14.0": ("RO-0006", "dpo.py"),
+}
 TIMEOUT = 120  # seconds for one run
+
+SCRIPTS = {}  # incident/variant -> its file, of the current environment
 
 sys.path.insert(0, str(HERE.parent))
 import readyonce_compare  # noqa: E402
@@ -35,14 +46,25 @@ import readyonce_compare  # noqa: E402
 
 def runs():
     """The names of all runs of two ranks that trained in this environment, `incident/variant`."""
-    for incident in INCIDENTS:
+    for incident in INCIDENTS if ENVIRONMENT == "current" else OTHERS[ENVIRONMENT][:1]:
         path = ROOT / "snippets" / incident / "evidence" / f"{ENVIRONMENT}.json"
         for run in json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else ():
             if run["outcome"] != "error" and run["facts"]["strategy"] != "single":
                 yield f"{incident}/{run['variant']}"
 
 
+def scripts():
+    """The file of each variant of the current environment, by `incident/variant`."""
+    sys.path.insert(0, str(ROOT / "scripts"))
+    from readyonce.data.catalog import load
+
+    catalog = load(ROOT)
+    return {f"{id}/{name}": it.script for id in INCIDENTS for name, it in catalog.incidents[id].variants.items()}
+
+
 def main(names, write):
+    if ENVIRONMENT == "current":
+        SCRIPTS.update(scripts())
     for module in ("accelerate", "deepspeed", "FlagEmbedding", "sentence_transformers", "torch._dynamo"):
         with contextlib.suppress(ImportError):
             importlib.import_module(module)  # once for all runs
@@ -59,7 +81,11 @@ def main(names, write):
         found[f"{name} {ENVIRONMENT}"] = told = asked(name)
         print(f"{number:3} {name}: {told}", flush=True)
     if write:
-        text = json.dumps({"torch": torch.__version__.split("+")[0], "runs": found}, indent=1, ensure_ascii=False)
+        text = json.dumps(
+            {"torch": torch.__version__.split("+")[0], "runs": dict(sorted(found.items()))},
+            indent=1,
+            ensure_ascii=False,
+        )
         STORED.write_text(text + "\n", encoding="utf-8")
 
 
@@ -111,7 +137,7 @@ def rank_of(folder, mode, rank, world, port, name):
         where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_PORT": port}
         os.environ |= {key: str(value) for key, value in where.items()} | {"MASTER_ADDR": "127.0.0.1"}
         incident, _, variant = name.partition("/")
-        script = ROOT / "snippets" / incident / "repro.py"
+        script = ROOT / "snippets" / incident / (SCRIPTS[name] if ENVIRONMENT == "current" else OTHERS[ENVIRONMENT][1])
         readyonce_compare._Part(folder, mode).install()
         sys.argv = [str(script), variant]
         if incident != "RO-0009":
@@ -119,7 +145,7 @@ def rank_of(folder, mode, rank, world, port, name):
         elif ENVIRONMENT == "current":
             pairs(script, variant)
         else:
-            framework_pairs(script.with_name("frameworks.py"), variant)
+            framework_pairs(script, variant)
     except BaseException:
         traceback.print_exc()
     os._exit(1)

@@ -349,12 +349,12 @@ def compared(loops: dict[str, Any], language: Language) -> str:
     return table(rows)
 
 
-def _kinds(catalog: Catalog, runs: dict[str, Any]) -> dict[str, dict[str, list[bool]]]:
-    """Incident → kind of run → of each that was compared, whether its gradient was said to be different.
+def _kinds(catalog: Catalog, runs: dict[str, Any]) -> dict[str, dict[str, list[tuple[bool, bool]]]]:
+    """Incident → kind of run → of each that was compared: was its gradient said to be different, and does the guard flag it?
 
     A run may train right by another objective than the stated one: then a difference is right too.
     """
-    found: dict[str, dict[str, list[bool]]] = {}
+    found: dict[str, dict[str, list[tuple[bool, bool]]]] = {}
     for name, told in runs.items():
         run, _, environment = name.partition(" ")
         id, _, variant = run.partition("/")
@@ -363,31 +363,34 @@ def _kinds(catalog: Catalog, runs: dict[str, Any]) -> dict[str, dict[str, list[b
         kept = evidence.by_variant.get(variant) if evidence else None
         if kept is None:
             continue  # a catalog of its own, which has other incidents
-        right = "right" if kept.facts.get("reference") == "right" else "objective"
+        right = "right" if kept.facts.get("reference", "right") == "right" else "objective"
         kind = "silent" if kept.outcome in SILENT else right
         if told["says"] != "not compared":
-            found.setdefault(id, {}).setdefault(kind, []).append(told["says"] == "different")
+            told_by = told["says"] == "different", bool(kept.guard and kept.guard.codes)
+            found.setdefault(id, {}).setdefault(kind, []).append(told_by)
     return found
 
 
-def _tells(kinds: dict[str, list[bool]]) -> bool:
+def _tells(kinds: dict[str, list[tuple[bool, bool]]]) -> bool:
     """Whether a difference tells a wrong run of an incident: of its right runs most are alike."""
     right = kinds.get("right", [])
-    return sum(right) * 2 < len(right)
+    return sum(different for different, _ in right) * 2 < len(right)
 
 
 def compared_runs(catalog: Catalog, runs: dict[str, Any], language: Language) -> str:
     rows = [[say(f"guard.{key}", language) for key in ("incident", "runs-silent", "runs-right", "runs-objective")]]
     for id, kinds in sorted(_kinds(catalog, runs).items()):
-        counts = ((sum(it), len(it)) for it in (kinds.get(kind, []) for kind in ("silent", "right", "objective")))
+        found = (kinds.get(kind, []) for kind in ("silent", "right", "objective"))
+        counts = ((sum(different for different, _ in it), len(it)) for it in found)
         cells = [say("guard.of", language, *count) if count[1] else "" for count in counts]
         rows.append([f"[{id}](incidents/{id}.md)", *cells])
     return table(rows)
 
 
 def told_silent(catalog: Catalog, runs: dict[str, Any]) -> int:
-    """How many silent runs the comparison tells, of those incidents of which it tells anything."""
-    return sum(sum(kinds.get("silent", [])) for kinds in _kinds(catalog, runs).values() if _tells(kinds))
+    """How many silent runs the comparison tells and the guard does not, of those incidents of which it tells anything."""
+    telling = (kinds.get("silent", []) for kinds in _kinds(catalog, runs).values() if _tells(kinds))
+    return sum(different and not flagged for told in telling for different, flagged in told)
 
 
 def _digits(number: float | None) -> str:
