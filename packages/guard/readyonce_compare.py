@@ -118,22 +118,19 @@ class _Part:
             @functools.wraps(original)
             def clipped(parameters, *args, original=original, **kwargs):
                 parameters = [parameters] if hasattr(parameters, "grad") else list(parameters)
-                self._keep(parameters)
-                norm = original(parameters, *args, **kwargs)
-                self._clipped(parameters)
-                return norm
+                return self._clip(parameters, lambda: original(parameters, *args, **kwargs))
 
             setattr(clip_grad, name, clipped)
             setattr(utils, name, clipped)
 
-    def _keep(self, parameters):
+    def _clip(self, parameters, clip):
+        """Call `clip`, and remember how it leaves the gradients, to see whether a backward changes them before the next call."""
         for p in parameters:
             if p.grad is not None and self.clipped.get(id(p)) != _state(p.grad):
                 self.unclipped[id(p)] = _flat(p.grad)
-
-    def _clipped(self, parameters):
-        """Remember the gradients as they are, to see whether a backward changes them before the next call."""
+        norm = clip()
         self.clipped |= {id(p): _state(p.grad) for p in parameters if p.grad is not None}
+        return norm
 
     def _before_own_clipping(self, kind, method, parameters):
         """As above, of a wrapper that clips by a method of its own; `parameters` takes them out of the wrapper."""
@@ -141,10 +138,7 @@ class _Part:
 
         @functools.wraps(original)
         def clipped(wrapper, *args, **kwargs):
-            self._keep(parameters(wrapper))
-            norm = original(wrapper, *args, **kwargs)
-            self._clipped(parameters(wrapper))
-            return norm
+            return self._clip(list(parameters(wrapper)), lambda: original(wrapper, *args, **kwargs))
 
         setattr(kind, method, clipped)
 
@@ -508,7 +502,7 @@ class _Comparison:
         if self.clipped:
             return [
                 "The gradients are alike before they are clipped, and differ after it: each rank takes another norm than "
-                "one process does, that of its own part, or one that is added up over the ranks once too often."
+                "one process does, as that of its own part."
             ]
         straight, world = self.cosine > 0.9999, self.world
         if straight and abs(self.ratio / world - 1) < 0.01:

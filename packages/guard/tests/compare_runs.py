@@ -27,10 +27,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 STORED = HERE.parent / "compare_runs.json"
 ENVIRONMENT = os.environ.get("READYONCE_ENVIRONMENT", "current")
-# Those with a silent run that the guard does not flag. RO-0006's own loss pairs samples of one rank's batch, so only its
-# runs of TRL, in an environment of their own, are compared.
-INCIDENTS = ("RO-0007", "RO-0009", "RO-0010", "RO-0011", "RO-0012", "RO-0013", "RO-0016", "RO-0018", "RO-0019")
-# What runs in an environment of its own.
+# What runs in an environment of its own. RO-0006's own loss pairs samples of one rank's batch, so only its runs of TRL are here.
 OTHERS = {
     "flagembedding-1.4.2": ("RO-0009", "frameworks.py"),
     "trl-1.13.0": ("RO-0006", "dpo.py"),
@@ -38,33 +35,37 @@ OTHERS = {
 }
 TIMEOUT = 120  # seconds for one run
 
-SCRIPTS = {}  # incident/variant -> its file, of the current environment
-
 sys.path.insert(0, str(HERE.parent))
 import readyonce_compare  # noqa: E402
 
 
 def runs():
-    """The names of all runs of two ranks that trained in this environment, `incident/variant`."""
-    for incident in INCIDENTS if ENVIRONMENT == "current" else OTHERS[ENVIRONMENT][:1]:
-        path = ROOT / "snippets" / incident / "evidence" / f"{ENVIRONMENT}.json"
-        for run in json.loads(path.read_text(encoding="utf-8"))["runs"] if path.is_file() else ():
-            if run["outcome"] != "error" and run["facts"]["strategy"] != "single":
-                yield f"{incident}/{run['variant']}"
-
-
-def scripts():
-    """The file of each variant of the current environment, by `incident/variant`."""
+    """`incident/variant` -> its file, of all runs of two ranks that trained in this environment."""
+    if ENVIRONMENT in OTHERS:
+        id, file = OTHERS[ENVIRONMENT]
+        return dict.fromkeys(trained_runs(id), file)
     sys.path.insert(0, str(ROOT / "scripts"))
     from readyonce.data.catalog import load
+    from readyonce.pages.guard import let_through
 
     catalog = load(ROOT)
-    return {f"{id}/{name}": it.script for id in INCIDENTS for name, it in catalog.incidents[id].variants.items()}
+    missed = sorted({pattern.partition("/")[0] for pattern in let_through(catalog)} - {"RO-0006"})
+    return {
+        name: catalog.incidents[id].variants[name.partition("/")[2]].script
+        for id in missed
+        for name in trained_runs(id)
+    }
+
+
+def trained_runs(incident):
+    path = ROOT / "snippets" / incident / "evidence" / f"{ENVIRONMENT}.json"
+    for run in json.loads(path.read_text(encoding="utf-8"))["runs"]:
+        if run["outcome"] != "error" and run["facts"]["strategy"] != "single":
+            yield f"{incident}/{run['variant']}"
 
 
 def main(names, write):
-    if ENVIRONMENT == "current":
-        SCRIPTS.update(scripts())
+    files = runs()
     for module in ("accelerate", "deepspeed", "FlagEmbedding", "sentence_transformers", "torch._dynamo"):
         with contextlib.suppress(ImportError):
             importlib.import_module(module)  # once for all runs
@@ -77,8 +78,8 @@ def main(names, write):
         ops.__compatible_ops__["deepspeed_shm_comm"] = False  # gloo does; nothing to compile
     known = json.loads(STORED.read_text(encoding="utf-8")) if STORED.is_file() else {"runs": {}}
     found = {name: run for name, run in known["runs"].items() if names or not name.endswith(f" {ENVIRONMENT}")}
-    for number, name in enumerate(names or runs(), 1):
-        found[f"{name} {ENVIRONMENT}"] = told = asked(name)
+    for number, name in enumerate(names or files, 1):
+        found[f"{name} {ENVIRONMENT}"] = told = asked(name, files[name])
         print(f"{number:3} {name}: {told}", flush=True)
     if write:
         text = json.dumps(
@@ -89,11 +90,11 @@ def main(names, write):
         STORED.write_text(text + "\n", encoding="utf-8")
 
 
-def asked(name):
+def asked(name, file):
     """What is said of one run, with its numbers."""
     with tempfile.TemporaryDirectory() as folder:
         for mode, world in (("record", 2), ("one", 1), ("turned", 1)):
-            if told := trained(folder, mode, world, name):
+            if told := trained(folder, mode, world, name, file):
                 return {"says": "not compared", "why": told}
         try:
             told = readyonce_compare._compared(folder)
@@ -109,7 +110,7 @@ def asked(name):
     }
 
 
-def trained(folder, mode, world, name):
+def trained(folder, mode, world, name, file):
     """Fork the ranks of one run up to its first step; None, or how it ended otherwise."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -117,7 +118,7 @@ def trained(folder, mode, world, name):
     running = set()
     for rank in range(world):
         if not (pid := os.fork()):
-            rank_of(folder, mode, rank, world, port, name)
+            rank_of(folder, mode, rank, world, port, name, file)
         running.add(pid)
     ends = time.monotonic() + TIMEOUT
     while running and time.monotonic() < ends:
@@ -131,13 +132,13 @@ def trained(folder, mode, world, name):
     return f"{mode}: {', '.join(missing)} took no step" if missing else None
 
 
-def rank_of(folder, mode, rank, world, port, name):
+def rank_of(folder, mode, rank, world, port, name, file):
     """One rank, which ends before its first step."""
     try:
         where = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "MASTER_PORT": port}
         os.environ |= {key: str(value) for key, value in where.items()} | {"MASTER_ADDR": "127.0.0.1"}
         incident, _, variant = name.partition("/")
-        script = ROOT / "snippets" / incident / (SCRIPTS[name] if ENVIRONMENT == "current" else OTHERS[ENVIRONMENT][1])
+        script = ROOT / "snippets" / incident / file
         readyonce_compare._Part(folder, mode).install()
         sys.argv = [str(script), variant]
         if incident != "RO-0009":
